@@ -1,0 +1,213 @@
+"""Activities: steps that reach the outside world. Imported as `from pledger import activity`.
+
+    @activity.defn(start_to_close_timeout=timedelta(seconds=30), retry_policy=RetryPolicy(maximum_attempts=8))
+    async def charge_card(order: Order) -> Receipt:
+        key = activity.info().idempotency_key       # stable over attempts: hand it to the outside system
+        ...
+
+An activity may run more than once (at least once, never more than maximum_attempts); exactly one outcome is recorded.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Coroutine, MutableMapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, ParamSpec, TypeVar, cast, overload
+
+from pledger.engine.attempt import Attempt, running
+from pledger.errors import CancelledError, UsageError
+from pledger.history import payloads
+from pledger.history.retry import RetryPolicy
+from pledger.machine.definitions import ActivityDefinition, CancellationType, Executor, StepOptions, executor_of
+
+__all__ = ["Info", "defn", "heartbeat", "in_activity", "info", "is_cancelled", "logger"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@overload
+def defn(fn: Callable[P, Coroutine[Any, Any, R]], /) -> ActivityDefinition[P, R]: ...
+@overload
+def defn(fn: Callable[P, R], /) -> ActivityDefinition[P, R]: ...
+@overload
+def defn(
+    *,
+    name: str | None = None,
+    start_to_close_timeout: timedelta | None = None,
+    schedule_to_close_timeout: timedelta | None = None,
+    schedule_to_start_timeout: timedelta | None = None,
+    heartbeat_timeout: timedelta | None = None,
+    retry_policy: RetryPolicy | None = None,
+    task_queue: str | None = None,
+    cancellation_type: CancellationType | None = None,
+    idempotency_key: Callable[..., str] | None = None,
+    executor: Executor | None = None,
+) -> _Decorator: ...
+def defn(
+    fn: Any = None,
+    /,
+    *,
+    name: str | None = None,
+    start_to_close_timeout: timedelta | None = None,
+    schedule_to_close_timeout: timedelta | None = None,
+    schedule_to_start_timeout: timedelta | None = None,
+    heartbeat_timeout: timedelta | None = None,
+    retry_policy: RetryPolicy | None = None,
+    task_queue: str | None = None,
+    cancellation_type: CancellationType | None = None,
+    idempotency_key: Callable[..., str] | None = None,
+    executor: Executor | None = None,
+) -> Any:
+    """Make an activity of a function. Its contract stands here and may be overridden at the call.
+
+    name: its type in the ledger; the function's by default. start_to_close_timeout bounds one attempt (10 minutes by
+    default); schedule_to_close_timeout all attempts and the waits between them; schedule_to_start_timeout the wait for
+    a worker; heartbeat_timeout the silence of an attempt. retry_policy: 10 attempts by default, see RetryPolicy.
+    task_queue: run it on workers of another queue. idempotency_key: called with the arguments, gives the business key
+    of the effect; by default the key comes from the position in the history.
+    executor: "async" for async functions, "thread" (default of plain ones) or "process".
+    """
+    options = StepOptions(
+        start_to_close_timeout=start_to_close_timeout,
+        schedule_to_close_timeout=schedule_to_close_timeout,
+        schedule_to_start_timeout=schedule_to_start_timeout,
+        heartbeat_timeout=heartbeat_timeout,
+        retry_policy=retry_policy,
+        task_queue=task_queue,
+        cancellation_type=cancellation_type,
+    )
+
+    def decorate(found: Callable[..., Any]) -> ActivityDefinition[Any, Any]:
+        return ActivityDefinition(
+            found,
+            name=name or found.__name__,
+            options=options,
+            executor=executor_of(found, executor),
+            idempotency_key=idempotency_key,
+        )
+
+    return decorate if fn is None else decorate(fn)
+
+
+class _Decorator:
+    """How `defn(...)` types what it decorates: async functions by what they await, plain ones by what they return."""
+
+    @overload
+    def __call__(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> ActivityDefinition[P, R]: ...
+    @overload
+    def __call__(self, fn: Callable[P, R], /) -> ActivityDefinition[P, R]: ...
+    def __call__(self, fn: Any, /) -> Any:
+        raise UsageError("not to be called: it exists for the type checker")
+
+
+@dataclass(frozen=True, slots=True)
+class Info:
+    """About the attempt that asks.
+
+    attempt: 1-based; lost ones count. deadline: when this attempt times out, with zone (UTC), or None; time_left: until
+    then, never negative. fencing_token: higher for every later attempt, across take-overs; an outside system that
+    keeps the highest one it saw for a key can refuse a writer that was thought dead. idempotency_key: stable over attempts. heartbeat_details: what the
+    attempt before reported last, () if nothing.
+    """
+
+    activity_type: str
+    workflow_type: str
+    workflow_id: str
+    run_id: str
+    namespace: str
+    task_queue: str
+    attempt: int
+    scheduled_time: datetime
+    started_time: datetime
+    deadline: datetime | None
+    schedule_to_close_deadline: datetime | None
+    fencing_token: int
+    idempotency_key: str
+    heartbeat_details: tuple[Any, ...]
+
+    @property
+    def time_left(self) -> timedelta | None:
+        """Until the deadline, by this machine's clock; zero once it has passed, None without one."""
+        if self.deadline is None:
+            return None
+        return max(timedelta(0), self.deadline - datetime.now(UTC))
+
+
+def info() -> Info:
+    """About the present attempt. Raises UsageError outside of one."""
+    attempt = _attempt("activity.info")
+    command, who = attempt.command, attempt.identity
+    whole_ms = command.options.schedule_to_close_ms
+    before = None if attempt.row is None else attempt.row.heartbeat
+    return Info(
+        activity_type=command.activity_type,
+        workflow_type=who.workflow_type,
+        workflow_id=who.workflow_id,
+        run_id=who.run_id,
+        namespace=who.namespace,
+        task_queue=command.task_queue or who.task_queue,
+        attempt=attempt.number,
+        scheduled_time=_time(attempt.scheduled_ms),
+        started_time=_time(attempt.started_ms),
+        deadline=None if attempt.deadline_ms is None else _time(attempt.deadline_ms),
+        schedule_to_close_deadline=None if whole_ms is None else _time(attempt.scheduled_ms + whole_ms),
+        fencing_token=attempt.fencing_token,
+        idempotency_key=attempt.idempotency_key,
+        heartbeat_details=() if before is None else tuple(payloads.decode(before)),
+    )
+
+
+def heartbeat(*details: Any) -> None:
+    """Say that the attempt is alive; details are what the next attempt reads, should this one fail.
+
+    Cheap: details are written at most every two seconds. From a thread it raises CancelledError once the activity was
+    cancelled; an async activity is cancelled as a task instead.
+    """
+    attempt = _attempt("activity.heartbeat")
+    attempt.beat(details)
+    if attempt.cancel_event is not None and attempt.cancel_event.is_set():
+        reason = attempt.ending.message if attempt.ending is not None else "the activity was cancelled"
+        raise CancelledError(reason)
+
+
+def is_cancelled() -> bool:
+    """Whether the attempt was asked to stop: for plain activities that cannot be interrupted."""
+    attempt = _attempt("activity.is_cancelled")
+    return attempt.ending is not None
+
+
+def in_activity() -> bool:
+    """Whether the caller is activity code."""
+    return running.get(None) is not None
+
+
+def _attempt(call: str) -> Attempt:
+    attempt = running.get(None)
+    if attempt is None:
+        raise UsageError(f"{call} works only in an activity that a worker runs")
+    return attempt
+
+
+def _time(ms: int) -> datetime:
+    return datetime.fromtimestamp(ms / 1000, UTC)
+
+
+class _Logger(logging.LoggerAdapter[logging.Logger]):
+    def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
+        attempt = running.get(None)
+        if attempt is not None:
+            ours = {
+                "workflow_id": attempt.identity.workflow_id,
+                "run_id": attempt.identity.run_id,
+                "activity": attempt.command.activity_type,
+                "attempt": attempt.number,
+            }
+            kwargs["extra"] = {**cast("dict[str, Any]", kwargs.get("extra") or {}), **ours}
+        return msg, kwargs
+
+
+logger = _Logger(logging.getLogger("pledger.activity"), {})
+"""Log from activity code with it: records carry workflow, run, activity and attempt."""

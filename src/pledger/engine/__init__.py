@@ -1,0 +1,1 @@
+"""Drives machines: transitions, group commit, timers, inbox, activities, leases. Clock, store and randomness come in."""

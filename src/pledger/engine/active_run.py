@@ -1,0 +1,87 @@
+"""A run in the memory of the worker that owns it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pledger.history.events import Input
+    from pledger.machine.context import RunIdentity
+    from pledger.machine.machine import Machine
+
+
+class ActiveRun:
+    """inputs wait for the next transition; origins say where each came from: a positive message_key (inbox), the
+    negated event id of its task row, or 0 (nothing stored but the history).
+
+    head, last_event, time_ms: of its newest durable transition. code: identity last recorded in its history.
+    deadline_ms: when the run times out, or None. in_flight: a transition is being committed (at most one).
+    gone: it left memory; nothing may act for it any more. taken: message_keys that became inputs.
+    waiting: called, with the machine at rest, once nothing is in flight (queries).
+    """
+
+    __slots__ = (
+        "armed_ms",
+        "chain_key",
+        "closed",
+        "code",
+        "deadline_ms",
+        "fence",
+        "gone",
+        "head",
+        "identity",
+        "in_flight",
+        "inputs",
+        "last_event",
+        "machine",
+        "origins",
+        "ready",
+        "releasing",
+        "run_key",
+        "taken",
+        "time_ms",
+        "waiting",
+    )
+
+    def __init__(
+        self, identity: RunIdentity, machine: Machine, *, run_key: int, chain_key: int, fence: int, head: bytes
+    ) -> None:
+        self.identity = identity
+        self.machine = machine
+        self.run_key = run_key
+        self.chain_key = chain_key
+        self.fence = fence
+        self.head = head
+        self.last_event = 0
+        self.time_ms = 0
+        self.code: str | None = None
+        self.deadline_ms: int | None = None
+        self.inputs: list[Input] = []
+        self.origins: list[int] = []
+        self.taken: set[int] = set()
+        self.in_flight = False
+        self.ready = False
+        self.releasing = False
+        self.gone = False
+        self.closed = False
+        self.armed_ms: int | None = None
+        self.waiting: list[Callable[[], None]] = []
+
+    def add(self, one: Input, origin: int = 0) -> None:
+        """Put an input in line for the next transition."""
+        self.inputs.append(one)
+        self.origins.append(origin)
+
+    def due_ms(self) -> int | None:
+        """When it must be activated on its own account: its next timer or its deadline."""
+        timer = self.machine.next_timer_ms()
+        if self.deadline_ms is None:
+            return timer
+        return self.deadline_ms if timer is None else min(timer, self.deadline_ms)
+
+    @property
+    def at_rest(self) -> bool:
+        """Nothing is in flight and nothing waits to become a transition."""
+        return not (self.in_flight or self.inputs or self.ready or self.releasing)

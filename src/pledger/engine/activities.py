@@ -1,0 +1,510 @@
+"""Dispatch of activities: starting attempts, their time-outs and heartbeats, and what becomes of a failed one.
+
+Two kinds of attempt. An *eager* one runs beside its run, in the worker that owns it: the transition that scheduled it is
+its record, and its outcome goes straight into the run's next transition. A *claimed* one comes from a task row, which is
+its record; when the run is owned elsewhere its outcome goes back into that row. Retries always go through a row: it is
+written before the attempt starts (intent before effect) and any worker may take it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+
+from pledger import errors
+from pledger.engine import port
+from pledger.engine.attempt import Attempt
+from pledger.engine.executors import Executors
+from pledger.engine.verdicts import GiveUp, Retry, after_failure, timed_out
+from pledger.history import failures, payloads
+from pledger.history.events import ActivityCompleted, ActivityFailed, ScheduleActivity
+from pledger.history.failures import Failure
+
+if TYPE_CHECKING:
+    from pledger.engine.committer import Committer
+    from pledger.engine.port import Answer, AttemptRecord, TaskRow
+    from pledger.engine.session import LedgerClock
+    from pledger.machine.context import RunIdentity
+    from pledger.machine.definitions import ActivityDefinition
+
+logger = logging.getLogger("pledger.engine")
+
+#: Heartbeat details are written at most this often, and at least twice within a heartbeat timeout.
+HEARTBEAT_FLUSH_MS = 2_000
+
+_encoder = msgspec.msgpack.Encoder()
+_command_decoder = msgspec.msgpack.Decoder(ScheduleActivity)
+_failure_decoder = msgspec.msgpack.Decoder(Failure)
+_outcome_decoder = msgspec.msgpack.Decoder(ActivityCompleted | ActivityFailed)
+
+encode_record = _encoder.encode
+decode_outcome = _outcome_decoder.decode
+
+
+class Runs(Protocol):
+    """What activities tell the runs of this worker."""
+
+    def outcome(self, run_key: int, event_id: int, outcome: ActivityCompleted | ActivityFailed, *, row: bool) -> bool:
+        """Hand an outcome to a run that this worker owns; False when it does not own it. row: it has a task row."""
+        ...
+
+    def owns(self, run_key: int, fence: int) -> bool: ...
+
+    def requeued(self, task: TaskRow) -> None:
+        """A task row waits for its next attempt."""
+        ...
+
+
+class Activities:
+    """The attempts of one worker. slots: how many more may start."""
+
+    def __init__(
+        self,
+        *,
+        definitions: dict[str, ActivityDefinition[Any, Any]],
+        committer: Committer,
+        clock: LedgerClock,
+        loop: asyncio.AbstractEventLoop,
+        randomness: random.Random,
+        worker: str,
+        session_key: Callable[[], int],
+        runs: Runs,
+        concurrent_max: int,
+        threads_max: int,
+        payload_bytes_max: int,
+    ) -> None:
+        self.definitions = definitions
+        self.slots = concurrent_max
+        self._committer = committer
+        self._clock = clock
+        self._loop = loop
+        self._random = randomness
+        self._worker = worker
+        self._session_key = session_key
+        self._runs = runs
+        self._payload_bytes_max = payload_bytes_max
+        self._executors = Executors(loop, threads_max)
+        self._attempts: dict[tuple[int, int], Attempt] = {}
+        self._idle: list[asyncio.Future[None]] = []
+
+    # Starting ---------------------------------------------------------------------------------------------------------
+
+    def can_start(self, command: ScheduleActivity) -> bool:
+        """Whether this worker may run the activity now, next to its run."""
+        return self.slots > 0 and command.activity_type in self.definitions
+
+    def reserve(self) -> None:
+        """Take a slot for an eager attempt, before the transition that schedules it is written."""
+        self.slots -= 1
+
+    def unreserve(self, count: int) -> None:
+        """Give back what was reserved for a transition that was not written."""
+        self.slots += count
+
+    def start_eager(
+        self, run_key: int, fence: int, identity: RunIdentity, event_id: int, command: ScheduleActivity, now_ms: int
+    ) -> None:
+        """Start attempt 1; its slot is reserved and the transition that scheduled it is durable."""
+        self._start(
+            Attempt(
+                definition=self.definitions[command.activity_type],
+                identity=identity,
+                run_key=run_key,
+                event_id=event_id,
+                command=command,
+                number=1,
+                fence=fence,
+                scheduled_ms=now_ms,
+                started_ms=now_ms,
+                row=None,
+                loop=self._loop,
+            )
+        )
+
+    def start_claimed(self, row: TaskRow, identity: RunIdentity) -> None:
+        """Start the attempt of a row that this session has just claimed."""
+        self.slots -= 1
+        command = _command_decoder.decode(row.command)
+        attempt = Attempt(
+            definition=self.definitions[row.activity_type],
+            identity=identity,
+            run_key=row.run_key,
+            event_id=row.event_id,
+            command=command,
+            number=row.attempt,
+            fence=0,
+            scheduled_ms=row.scheduled_ms,
+            started_ms=row.started_ms or self._clock.now_ms(),
+            row=row,
+            loop=self._loop,
+            last_failure=None if row.last_failure is None else _failure_decoder.decode(row.last_failure),
+        )
+        if row.cancel_requested:
+            self._settle_failure(attempt, _cancelled("the activity was cancelled before it started"))
+            self._release(attempt)
+            return
+        self._start(attempt)
+
+    def _start(self, attempt: Attempt) -> None:
+        self._attempts[attempt.run_key, attempt.event_id] = attempt
+        attempt.on_heartbeat = self._heartbeat
+        try:
+            args = attempt.definition.signature.decode_args(attempt.command.args)
+        except errors.PayloadError as error:
+            failure = failures.from_exception(error)
+            self._end(attempt, msgspec.structs.replace(failure, non_retryable=True))
+            return
+        self._executors.start(attempt, args, lambda future: self._done(attempt, future))
+        self._arm(attempt)
+
+    # Ending -----------------------------------------------------------------------------------------------------------
+
+    def _done(self, attempt: Attempt, future: asyncio.Future[Any]) -> None:
+        """The code ended, by itself or because it was told to stop."""
+        if attempt.finished:
+            self._late(attempt, future)
+            return
+        ending = attempt.ending
+        if ending is not None and (ending.kind == "timeout" or future.cancelled()):
+            # A time-out came first: whatever the code says now is late. Asked to stop for another reason it may still
+            # finish, and what is finished is never dropped.
+            self._end(attempt, ending)
+            return
+        if future.cancelled():
+            self._end(attempt, _cancelled("the activity's task was cancelled"))
+            return
+        error = future.exception()
+        if error is not None:
+            stopped = ending is not None and isinstance(error, asyncio.CancelledError)
+            self._end(attempt, ending if stopped and ending is not None else failures.from_exception(error))
+            return
+        try:
+            result = attempt.definition.signature.encode_result(future.result())
+            if len(result) > self._payload_bytes_max:
+                what = f"the result of activity {attempt.definition.name!r} in {attempt.identity}"
+                payloads.check_size(result, what, self._payload_bytes_max)
+        except errors.PayloadError as refused:
+            # Trying again would do the effect again and end the same way.
+            failure = failures.from_exception(refused)
+            self._end(attempt, msgspec.structs.replace(failure, non_retryable=True))
+            return
+        self._release(attempt)
+        self._deliver(attempt, ActivityCompleted(attempt.event_id, result, attempt.number), ())
+
+    def _late(self, attempt: Attempt, future: asyncio.Future[Any]) -> None:
+        self.slots += 1
+        if not future.cancelled():
+            # An abandoned thread came back: its result no longer counts, but nothing is hidden.
+            error = future.exception()
+            failure = None if error is None else failures.from_exception(error)
+            log = port.LogAttempts([self._record(attempt, "late", failure)])
+            self._committer.submit(log, lambda _: None)
+        self._signal_idle()
+
+    def _end(self, attempt: Attempt, failure: Failure) -> None:
+        self._release(attempt)
+        self._settle_failure(attempt, failure)
+
+    def _release(self, attempt: Attempt) -> None:
+        """The attempt is over; its slot is free, unless its thread still runs."""
+        attempt.finished = True
+        if attempt.timer is not None:
+            attempt.timer.cancel()
+        if self._attempts.get((attempt.run_key, attempt.event_id)) is attempt:
+            del self._attempts[attempt.run_key, attempt.event_id]
+        if attempt.task is None or attempt.task.done():
+            self.slots += 1
+        if self._idle:
+            self._signal_idle()
+
+    def _settle_failure(self, attempt: Attempt, failure: Failure) -> None:
+        now_ms = self._clock.now_ms()
+        verdict = after_failure(
+            attempt.command,
+            attempt=attempt.number,
+            failure=failure,
+            scheduled_ms=attempt.scheduled_ms,
+            now_ms=now_ms,
+            last_failure=attempt.last_failure,
+            draw=self._random.random(),
+        )
+        outcome = {"timeout": "timed_out", "cancelled": "cancelled", "worker_lost": "lost"}.get(failure.kind, "failed")
+        records = (self._record(attempt, outcome, failure),)
+        match verdict:
+            case GiveUp():
+                failed = ActivityFailed(attempt.event_id, verdict.failure, verdict.retry_state, attempt.number)
+                self._deliver(attempt, failed, records)
+            case Retry():
+                self._requeue(attempt, verdict.due_ms, attempt.number + 1, failure, records)
+
+    def _deliver(
+        self, attempt: Attempt, outcome: ActivityCompleted | ActivityFailed, records: tuple[AttemptRecord, ...]
+    ) -> None:
+        """Bring the outcome to the run: directly when it is ours, through the task row when it is not."""
+        row = attempt.row
+        if self._runs.outcome(attempt.run_key, attempt.event_id, outcome, row=row is not None):
+            if records:
+                self._committer.submit(port.LogAttempts(records), lambda _: None)
+            return
+        if row is None or row.owner is None:
+            return  # the run was taken over meanwhile: its new owner has counted this attempt as lost
+        finish = port.FinishTask(
+            attempt.run_key, attempt.event_id, attempt.number, row.owner, encode_record(outcome), None, records
+        )
+        self._committer.submit(finish, lambda answer: self._finished(attempt, finish, answer))
+
+    def _requeue(
+        self,
+        attempt: Attempt,
+        due_ms: int,
+        number: int,
+        failure: Failure,
+        records: tuple[AttemptRecord, ...],
+    ) -> None:
+        task = self.task_row(
+            attempt.identity,
+            attempt.run_key,
+            attempt.event_id,
+            attempt.command,
+            number=number,
+            due_ms=due_ms,
+            scheduled_ms=attempt.scheduled_ms,
+            heartbeat=attempt.heartbeat,
+            last_failure=failure,
+        )
+        if attempt.row is not None and attempt.row.owner is not None:
+            finish = port.FinishTask(
+                attempt.run_key, attempt.event_id, attempt.number, attempt.row.owner, None, task, records
+            )
+            self._committer.submit(finish, lambda answer: self._finished(attempt, finish, answer))
+        else:
+            put = port.PutTask(attempt.fence, task, records)
+            self._committer.submit(put, lambda answer: self._put(put, answer))
+
+    def _finished(self, attempt: Attempt, finish: port.FinishTask, answer: Answer) -> None:
+        if answer is port.Reply.WON and finish.requeue is not None:
+            self._runs.requeued(finish.requeue)
+        elif answer is port.Reply.LOST:
+            log = port.LogAttempts([self._record(attempt, "late", None)])
+            self._committer.submit(log, lambda _: None)
+        elif isinstance(answer, errors.StoreUnavailableError):
+            self._later(lambda: self._committer.submit(finish, lambda again: self._finished(attempt, finish, again)))
+        elif isinstance(answer, Exception):
+            logger.error("the outcome of %s could not be recorded: %s", attempt.identity, answer)
+
+    def _put(self, put: port.PutTask, answer: Answer) -> None:
+        if answer is port.Reply.WON:
+            self._runs.requeued(put.task)
+        elif isinstance(answer, errors.StoreUnavailableError):
+            # The run is still ours or will be taken over; in both cases nothing is lost by trying again.
+            self._later(lambda: self._committer.submit(put, lambda again: self._put(put, again)))
+        elif isinstance(answer, Exception):
+            logger.error("a retry could not be recorded: %s", answer)
+
+    def _later(self, again: Callable[[], None]) -> None:
+        self._loop.call_later(0.1 + self._random.random() * 0.4, again)
+
+    def task_row(
+        self,
+        identity: RunIdentity,
+        run_key: int,
+        event_id: int,
+        command: ScheduleActivity,
+        *,
+        number: int,
+        due_ms: int,
+        scheduled_ms: int,
+        heartbeat: bytes | None = None,
+        last_failure: Failure | None = None,
+        lost: bool = False,
+    ) -> TaskRow:
+        """A queued row for the activity."""
+        options = command.options
+        waits_until = [
+            start + bound
+            for start, bound in (
+                (due_ms, options.schedule_to_start_ms),
+                (scheduled_ms, options.schedule_to_close_ms),
+            )
+            if bound is not None
+        ]
+        return port.TaskRow(
+            run_key=run_key,
+            event_id=event_id,
+            namespace=identity.namespace,
+            workflow_id=identity.workflow_id,
+            run_id=identity.run_id,
+            workflow_type=identity.workflow_type,
+            task_queue=command.task_queue or identity.task_queue,
+            activity_type=command.activity_type,
+            state="queued",
+            attempt=number,
+            due_ms=due_ms,
+            command=encode_record(command),
+            scheduled_ms=scheduled_ms,
+            expires_ms=min(waits_until, default=None),
+            lost=lost,
+            heartbeat=heartbeat,
+            last_failure=None if last_failure is None else encode_record(last_failure),
+        )
+
+    def _record(self, attempt: Attempt, outcome: str, failure: Failure | None) -> AttemptRecord:
+        return port.AttemptRecord(
+            attempt.run_key,
+            attempt.event_id,
+            attempt.number,
+            outcome,
+            attempt.started_ms,
+            self._clock.now_ms(),
+            self._worker,
+            None if failure is None else encode_record(failure),
+        )
+
+    # Time-outs, heartbeats, cancellation ------------------------------------------------------------------------------
+
+    def _arm(self, attempt: Attempt) -> None:
+        """Set the timer to the earlier of the deadline and the end of the heartbeat's silence."""
+        beat_ms = attempt.command.options.heartbeat_ms
+        silence = None if beat_ms is None else attempt.beat_at + beat_ms
+        at_ms = min((each for each in (attempt.deadline_ms, silence) if each is not None), default=None)
+        if at_ms is not None:
+            delay = max(0, at_ms - self._clock.now_ms()) / 1000
+            attempt.timer = self._loop.call_later(delay, self._check_deadline, attempt)
+
+    def _check_deadline(self, attempt: Attempt) -> None:
+        if attempt.finished:
+            return
+        now_ms = self._clock.now_ms()
+        options = attempt.command.options
+        if attempt.deadline_ms is not None and now_ms >= attempt.deadline_ms:
+            kind = attempt.deadline_kind
+            bound = options.start_to_close_ms if kind == "start_to_close" else options.schedule_to_close_ms
+            self._stop(attempt, timed_out(kind, bound or 0, heartbeat=attempt.heartbeat))
+        elif options.heartbeat_ms is not None and now_ms >= attempt.beat_at + options.heartbeat_ms:
+            self._stop(attempt, timed_out("heartbeat", options.heartbeat_ms, heartbeat=attempt.heartbeat))
+        else:
+            self._arm(attempt)
+
+    def _stop(self, attempt: Attempt, ending: Failure) -> None:
+        """End the attempt from outside. Async code gets to run its clean-up; a thread is left to its flag."""
+        attempt.ending = ending
+        if attempt.stop is not None:
+            attempt.stop()
+        if attempt.definition.executor == "thread" and ending.kind == "timeout":
+            self._end(attempt, ending)
+
+    def cancel(self, run_key: int, event_id: int, reason: str) -> bool:
+        """Ask a running attempt to stop; whether it runs here."""
+        attempt = self._attempts.get((run_key, event_id))
+        if attempt is None:
+            return False
+        if attempt.ending is None:
+            self._stop(attempt, _cancelled(reason))
+        return True
+
+    def abandon(self, run_key: int, reason: str) -> None:
+        """The run closed, or is no longer ours: its eager attempts stop and nobody wants their outcome."""
+        for (key, event_id), attempt in list(self._attempts.items()):
+            if key == run_key and attempt.row is None:
+                self.cancel(key, event_id, reason)
+
+    def has_eager(self, run_key: int, event_ids: Any) -> bool:
+        """Whether one of the run's pending activities runs eagerly here, which ties the run to this worker."""
+        attempts = self._attempts
+        return any((found := attempts.get((run_key, each))) is not None and found.row is None for each in event_ids)
+
+    def running_rows(self, run_key: int) -> set[int]:
+        """event ids of the run's claimed attempts that run here."""
+        return {event_id for key, event_id in self._attempts if key == run_key}
+
+    def _heartbeat(self, attempt: Attempt) -> None:
+        now_ms = self._clock.now_ms()
+        attempt.beat_at = now_ms
+        options = attempt.command.options
+        every = HEARTBEAT_FLUSH_MS if options.heartbeat_ms is None else min(HEARTBEAT_FLUSH_MS, options.heartbeat_ms // 2)
+        if now_ms - attempt.beat_flushed_at < every:
+            return
+        attempt.beat_flushed_at = now_ms
+        attempt.unwritten_beat = False
+        if attempt.row is None:
+            # The first heartbeat of an eager attempt gives it a row of its own.
+            row = self.task_row(
+                attempt.identity,
+                attempt.run_key,
+                attempt.event_id,
+                attempt.command,
+                number=attempt.number,
+                due_ms=attempt.started_ms,
+                scheduled_ms=attempt.scheduled_ms,
+                heartbeat=attempt.heartbeat,
+            )
+            started = msgspec.structs.replace(
+                row, state="started", started_ms=attempt.started_ms, owner=self._session_key(), expires_ms=None
+            )
+            put = port.PutTask(attempt.fence, started)
+            self._committer.submit(put, lambda answer: self._has_row(attempt, started, answer))
+        elif attempt.row.owner is not None:
+            beat = port.Heartbeat(
+                attempt.run_key, attempt.event_id, attempt.number, attempt.row.owner, attempt.heartbeat
+            )
+            self._committer.submit(beat, lambda answer: self._beaten(attempt, answer))
+
+    def _has_row(self, attempt: Attempt, row: TaskRow, answer: Answer) -> None:
+        if answer is port.Reply.WON and not attempt.finished:
+            attempt.row = row
+
+    def _beaten(self, attempt: Attempt, answer: Answer) -> None:
+        if attempt.finished or attempt.ending is not None:
+            return
+        if answer is port.Reply.CANCEL_REQUESTED:
+            self._stop(attempt, _cancelled("the activity was cancelled"))
+        elif answer is port.Reply.LOST:
+            self._stop(attempt, _cancelled("the attempt was lost to another worker"))
+
+    # Shutdown ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def running(self) -> int:
+        """How many attempts run."""
+        return len(self._attempts)
+
+    def attempts(self) -> list[Attempt]:
+        return list(self._attempts.values())
+
+    async def wait_idle(self, timeout_s: float) -> bool:
+        """Wait until no attempt runs, at most so long; whether that came true."""
+        if not self._attempts:
+            return True
+        waiter: asyncio.Future[None] = self._loop.create_future()
+        self._idle.append(waiter)
+        await asyncio.wait([waiter], timeout=timeout_s)
+        return not self._attempts
+
+    def _signal_idle(self) -> None:
+        if not self._attempts:
+            idle, self._idle = self._idle, []
+            for waiter in idle:
+                if not waiter.done():
+                    waiter.set_result(None)
+
+    def interrupt(self) -> None:
+        """The worker goes: stop what still runs and queue it for another one, as an attempt that failed here."""
+        for attempt in self.attempts():
+            failure = Failure("worker_lost", "WorkerShutdown", "the worker shut down before the attempt ended")
+            attempt.ending = failure
+            if attempt.stop is not None:
+                attempt.stop()
+            if attempt.definition.executor != "async":
+                self._end(attempt, failure)
+
+    def close(self) -> None:
+        self._executors.close()
+
+
+def _cancelled(reason: str) -> Failure:
+    return Failure("cancelled", "CancelledError", reason)

@@ -1,0 +1,142 @@
+"""One running attempt of an activity, and what its code may ask about itself (`activity.info()`, heartbeats)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from pledger.history import payloads
+from pledger.history.events import ScheduleActivity
+
+if TYPE_CHECKING:
+    from pledger.engine.port import TaskRow
+    from pledger.history.failures import Failure
+    from pledger.machine.context import RunIdentity
+    from pledger.machine.definitions import ActivityDefinition
+
+
+class Attempt:
+    """row: its task row, or None for an eager attempt, whose record is the transition that scheduled it.
+
+    deadline_ms: when this attempt times out (by its start-to-close or by the schedule-to-close of the whole), with
+    deadline_kind saying which; None: never. ending: what ended it from outside, a time-out's or a cancellation's
+    failure; the code's own outcome then no longer counts. heartbeat: the details reported last, a JSON array.
+    stop: how its code is told to stop, None before it runs.
+    """
+
+    __slots__ = (
+        "beat_at",
+        "beat_flushed_at",
+        "cancel_event",
+        "command",
+        "deadline_kind",
+        "deadline_ms",
+        "definition",
+        "ending",
+        "event_id",
+        "fence",
+        "finished",
+        "heartbeat",
+        "identity",
+        "last_failure",
+        "loop",
+        "number",
+        "on_heartbeat",
+        "row",
+        "run_key",
+        "scheduled_ms",
+        "started_ms",
+        "stop",
+        "task",
+        "timer",
+        "unwritten_beat",
+    )
+
+    def __init__(
+        self,
+        *,
+        definition: ActivityDefinition[Any, Any],
+        identity: RunIdentity,
+        run_key: int,
+        event_id: int,
+        command: ScheduleActivity,
+        number: int,
+        fence: int,
+        scheduled_ms: int,
+        started_ms: int,
+        row: TaskRow | None,
+        loop: asyncio.AbstractEventLoop,
+        last_failure: Failure | None = None,
+    ) -> None:
+        self.definition = definition
+        self.identity = identity
+        self.run_key = run_key
+        self.event_id = event_id
+        self.command = command
+        self.number = number
+        self.fence = fence
+        self.scheduled_ms = scheduled_ms
+        self.started_ms = started_ms
+        self.row = row
+        self.loop = loop
+        self.last_failure = last_failure
+        self.heartbeat: bytes | None = None if row is None else row.heartbeat
+        self.unwritten_beat = False
+        self.beat_at = started_ms
+        self.beat_flushed_at = 0
+        self.ending: Failure | None = None
+        self.finished = False
+        self.task: asyncio.Future[Any] | None = None
+        self.timer: asyncio.TimerHandle | None = None
+        self.cancel_event: threading.Event | None = None
+        self.stop: Callable[[], None] | None = None
+        self.on_heartbeat: Callable[[Attempt], None] | None = None
+        self._set_deadline(command)
+
+    def _set_deadline(self, command: ScheduleActivity) -> None:
+        options = command.options
+        self.deadline_ms: int | None = None
+        self.deadline_kind = "start_to_close"
+        if options.start_to_close_ms is not None:
+            # Counted from this attempt's start (case RTY-08): a second attempt is not born past its deadline.
+            self.deadline_ms = self.started_ms + options.start_to_close_ms
+        if options.schedule_to_close_ms is not None:
+            whole = self.scheduled_ms + options.schedule_to_close_ms
+            if self.deadline_ms is None or whole < self.deadline_ms:
+                self.deadline_ms, self.deadline_kind = whole, "schedule_to_close"
+
+    @property
+    def idempotency_key(self) -> str:
+        """Stable over attempts, take-overs, resets: the declared business key, or the position in the chain."""
+        declared = self.command.idempotency_key
+        return declared or f"{self.identity.chain_id}/{self.identity.segment}/{self.event_id}"
+
+    @property
+    def fencing_token(self) -> int:
+        """Higher for every later attempt of the activity, whichever worker makes it: attempts are numbered across
+        take-overs, and each number is durable before its attempt starts."""
+        return self.number
+
+    def beat(self, details: tuple[Any, ...]) -> None:
+        """The code is alive. Callable from its thread."""
+        data = payloads.encode_args_untyped(details) if details else None
+        if asyncio._get_running_loop() is self.loop:  # noqa: SLF001 - documented for event loops
+            self._note_beat(data)
+        else:
+            self.loop.call_soon_threadsafe(self._note_beat, data)
+
+    def _note_beat(self, data: bytes | None) -> None:
+        if self.finished:
+            return
+        if data is not None:
+            self.heartbeat = data
+        self.unwritten_beat = True
+        if self.on_heartbeat is not None:
+            self.on_heartbeat(self)
+
+
+#: The attempt whose code is running in this context.
+running: contextvars.ContextVar[Attempt] = contextvars.ContextVar("pledger_attempt")

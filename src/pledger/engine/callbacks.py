@@ -1,0 +1,35 @@
+"""From a task into a plain callback and back: workflow code never runs inside a task of the outer loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+
+from pledger.errors import InternalError
+
+T = TypeVar("T")
+
+
+async def in_callback(loop: asyncio.AbstractEventLoop, call: Callable[[], T]) -> T:
+    """Call from a callback of the loop; its result, or what it raised.
+
+    SystemExit out of workflow code is a bug of that code like any other: it comes as an InternalError and does not stop
+    the worker.
+    """
+    future: asyncio.Future[T] = loop.create_future()
+
+    def run() -> None:
+        if future.done():
+            return
+        try:
+            future.set_result(call())
+        except SystemExit as error:
+            future.set_exception(InternalError(f"workflow code raised SystemExit({error.code!r})"))
+        except BaseException as error:  # noqa: BLE001 - handed to the waiter
+            if isinstance(error, KeyboardInterrupt):
+                raise
+            future.set_exception(error)
+
+    loop.call_soon(run)
+    return await future

@@ -1,0 +1,1 @@
+def code_identity(t): return "dev"

@@ -1,0 +1,149 @@
+"""Group commit: one committer per process gathers what all its runs and clients want to write.
+
+A *turn* lets everybody who has work prepare it, then writes what has gathered in one transaction. While a commit is on
+its way nothing else is committed; what comes meanwhile is the next batch. So the batch grows with the load and a lone
+operation is written at once.
+
+Turns are plain callbacks of the loop, never tasks: runs are activated in them (see `machine.loop`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+from pledger.engine.port import Answer, Operation
+
+#: Operations of one transaction at most: a bound on how long other processes wait for the lock.
+BATCH_MAX = 2_000
+
+
+class Writes(Protocol):
+    """The one verb of the store that a committer needs."""
+
+    def commit(self, batch: list[Operation]) -> asyncio.Future[list[Answer]]: ...
+
+
+class Committer:
+    """Gathers operations and writes them in batches; every operation gets its own answer.
+
+    on_error: told of an exception that an answer's callback raised; that is a bug of ours and must not take the other
+    operations of the batch with it.
+    """
+
+    def __init__(
+        self,
+        store: Writes,
+        loop: asyncio.AbstractEventLoop,
+        on_error: Callable[[BaseException], None] | None = None,
+    ) -> None:
+        self._store = store
+        self._loop = loop
+        self._on_error = on_error or self._log
+        self._operations: list[Operation] = []
+        self._callbacks: list[Callable[[Answer], None]] = []
+        self._preparers: list[Callable[[], None]] = []
+        self._scheduled = False
+        self._in_flight = False
+        self._idle: list[asyncio.Future[None]] = []
+
+    def on_turn(self, prepare: Callable[[], None]) -> None:
+        """Call `prepare` at the start of every turn; it submits what is ready."""
+        self._preparers.append(prepare)
+
+    def off_turn(self, prepare: Callable[[], None]) -> None:
+        self._preparers.remove(prepare)
+
+    def submit(self, operation: Operation, done: Callable[[Answer], None]) -> None:
+        """Write the operation with the next batch. done: gets its answer, or the exception if nothing was written."""
+        self._operations.append(operation)
+        self._callbacks.append(done)
+        if not self._scheduled:
+            self.kick()
+
+    def write(self, operation: Operation) -> asyncio.Future[Answer]:
+        """The same for those who wait in a task. The future raises what the answer would hold."""
+        future: asyncio.Future[Answer] = self._loop.create_future()
+
+        def done(answer: Answer) -> None:
+            if future.done():
+                return  # its waiter was cancelled; the operation is written all the same
+            if isinstance(answer, Exception):
+                future.set_exception(answer)
+            else:
+                future.set_result(answer)
+
+        self.submit(operation, done)
+        return future
+
+    def kick(self) -> None:
+        """There is something to prepare or to write: have a turn soon."""
+        if not self._scheduled:
+            self._scheduled = True
+            if not self._in_flight:
+                self._loop.call_soon(self._turn)
+
+    async def drain(self) -> None:
+        """Return once nothing waits and nothing is in flight."""
+        while self._in_flight or self._scheduled or self._operations:
+            waiter: asyncio.Future[None] = self._loop.create_future()
+            self._idle.append(waiter)
+            await waiter
+
+    def _turn(self) -> None:
+        for prepare in self._preparers:
+            prepare()
+        self._scheduled = False
+        if self._operations:
+            self._write()
+        else:
+            self._rest()
+
+    def _write(self) -> None:
+        operations, callbacks = self._operations, self._callbacks
+        if len(operations) > BATCH_MAX:
+            self._operations, self._callbacks = operations[BATCH_MAX:], callbacks[BATCH_MAX:]
+            operations, callbacks = operations[:BATCH_MAX], callbacks[:BATCH_MAX]
+            self._scheduled = True
+        else:
+            self._operations, self._callbacks = [], []
+        self._in_flight = True
+        future = self._store.commit(operations)
+        if future.done():
+            self._settle(future, callbacks)
+        else:
+            future.add_done_callback(lambda settled: self._settle(settled, callbacks))
+
+    def _settle(self, future: asyncio.Future[list[Answer]], callbacks: list[Callable[[Answer], None]]) -> None:
+        self._in_flight = False
+        answers: list[Answer]
+        if future.cancelled():
+            answers = [asyncio.CancelledError("the store was closed")] * len(callbacks)  # type: ignore[list-item]
+        else:
+            error = future.exception()
+            if error is None:
+                answers = future.result()
+            else:
+                failed = error if isinstance(error, Exception) else RuntimeError(str(error))
+                answers = [failed] * len(callbacks)
+        for done, answer in zip(callbacks, answers, strict=True):
+            try:
+                done(answer)
+            except Exception as raised:  # noqa: BLE001 - see on_error
+                self._on_error(raised)
+        if self._scheduled or self._operations:
+            self._scheduled = True
+            self._loop.call_soon(self._turn)
+        else:
+            self._rest()
+
+    def _rest(self) -> None:
+        if self._idle and not (self._in_flight or self._scheduled):
+            idle, self._idle = self._idle, []
+            for waiter in idle:
+                if not waiter.done():
+                    waiter.set_result(None)
+
+    def _log(self, error: BaseException) -> None:
+        self._loop.call_exception_handler({"message": "an answer could not be taken in", "exception": error})

@@ -1,0 +1,250 @@
+"""One worker: its session, runs, activities and intake, wired together. Everything that could differ between a live
+process and a simulation is handed in: store, clock, heart, randomness, the loop it is created on."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pledger import errors
+from pledger.engine import port
+from pledger.engine.activities import Activities
+from pledger.engine.intake import Intake
+from pledger.engine.loading import Loader
+from pledger.engine.runs import Runs
+from pledger.engine.session import Heart, LedgerClock, Session
+from pledger.engine.verification import Verification
+from pledger.engine.watchdog import Watchdog
+from pledger.history import payloads
+from pledger.history.events import Command, RunStarted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pledger.engine.connection import Connection
+    from pledger.engine.port import RunStatus, StartRun
+    from pledger.machine.context import RunIdentity
+    from pledger.machine.definitions import ActivityDefinition, WorkflowDefinition
+
+logger = logging.getLogger("pledger.engine")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """The bounds of one worker; `Worker` documents them for users."""
+
+    concurrent_activities_max: int = 1_000
+    activity_threads_max: int = 64
+    cached_runs_max: int = 1_000
+    lease_ms: int = 5_000
+    payload_bytes_max: int = payloads.PAYLOAD_BYTES_MAX
+    verified_share: float = 0.01
+
+
+class Engine:
+    """Drives the runs of one task queue in one process."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        workflows: Iterable[WorkflowDefinition],
+        activities: Iterable[ActivityDefinition[Any, Any]],
+        task_queue: str,
+        code: str,
+        identity: str,
+        limits: Limits,
+        heart: Heart,
+        watchdog: Watchdog,
+        randomness: random.Random,
+    ) -> None:
+        self.connection = connection
+        self.task_queue = task_queue
+        self.identity = identity
+        self.workflows = {each.name: each for each in workflows}
+        self.code = code
+        self._limits = limits
+        self._heart = heart
+        self._watchdog = watchdog
+        self._loop = asyncio.get_running_loop()
+        self._clock: LedgerClock = connection.clock
+        self._stopping = False
+        self.session = self._new_session()
+        committer = connection.committer
+        self.runs = Runs(
+            definitions=self.workflows,
+            committer=committer,
+            clock=self._clock,
+            loop=self._loop,
+            watchdog=watchdog,
+            listener=self,
+            session_key=lambda: self.session.key,
+            task_queue=task_queue,
+            code=code,
+            cached_max=limits.cached_runs_max,
+            payload_bytes_max=limits.payload_bytes_max,
+        )
+        self.activities = Activities(
+            definitions={each.name: each for each in activities},
+            committer=committer,
+            clock=self._clock,
+            loop=self._loop,
+            randomness=randomness,
+            worker=identity,
+            session_key=lambda: self.session.key,
+            runs=self.runs,
+            concurrent_max=limits.concurrent_activities_max,
+            threads_max=limits.activity_threads_max,
+            payload_bytes_max=limits.payload_bytes_max,
+        )
+        self.runs.activities = self.activities
+        loader = Loader(
+            store=connection.store,
+            runs=self.runs,
+            activities=self.activities,
+            committer=committer,
+            clock=self._clock,
+            loop=self._loop,
+            randomness=randomness,
+            code=code,
+            worker=identity,
+        )
+        self._intake = Intake(
+            store=connection.store,
+            runs=self.runs,
+            activities=self.activities,
+            loader=loader,
+            committer=committer,
+            clock=self._clock,
+            loop=self._loop,
+            session_key=lambda: self.session.key,
+            task_queue=task_queue,
+            code=code,
+            cached_max=limits.cached_runs_max,
+            lease_ms=limits.lease_ms,
+        )
+        self._verification = Verification(connection.store, self.workflows, self._loop, randomness, limits.verified_share)
+
+    # Life -------------------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        await self.session.open(self.identity, self.task_queue, self.code)
+        self._watchdog.start()
+        self._intake.start()
+        self.connection.attach(self)
+
+    async def stop(self, grace_s: float) -> None:
+        """Claim nothing more, let attempts finish for `grace_s`, hand the runs back, give the lease up."""
+        self._stopping = True
+        await self._intake.stop()
+        self.connection.detach(self)
+        if not await self.activities.wait_idle(grace_s):
+            logger.warning(
+                "%d activities did not end within the grace period of %g s; other workers will try them again",
+                self.activities.running,
+                grace_s,
+            )
+            self.activities.interrupt()
+            await self.activities.wait_idle(1.0)
+        await self.connection.committer.drain()
+        await self._hand_back()
+        await self._verification.stop()
+        self.runs.stop()
+        self.activities.close()
+        self._watchdog.stop()
+        await self.session.close()
+
+    async def _hand_back(self) -> None:
+        for run in list(self.runs.active.values()):
+            self.runs.release(run)
+        await self.connection.committer.drain()
+
+    def _new_session(self) -> Session:
+        return Session(
+            self.connection.store,
+            self._clock,
+            self._heart,
+            lease_ms=self._limits.lease_ms,
+            on_lost=self._lost_lease,
+        )
+
+    def _lost_lease(self) -> None:
+        """The session was buried while this process slept: nothing here is ours any more. Begin anew."""
+        logger.error("the lease of %s is lost; its runs belong to others now", self.identity)
+        self.runs.forget_all("the worker lost its lease")
+        self._heart.stop()
+        if not self._stopping:
+            self._loop.create_task(self._reopen(), name="pledger-reopen")
+
+    async def _reopen(self) -> None:
+        self._heart = type(self._heart)(*self.connection.heart_arguments)
+        self.session = self._new_session()
+        await self.session.open(self.identity, self.task_queue, self.code)
+        self._intake.changed()
+
+    # From clients in this process -------------------------------------------------------------------------------------
+
+    def takes(self, workflow_type: str, task_queue: str) -> bool:
+        """Whether a run may be born here."""
+        return not self._stopping and task_queue == self.task_queue and workflow_type in self.workflows
+
+    def begin(
+        self, start: StartRun, started: RunStarted, identity: RunIdentity, done: Callable[[port.Answer], None]
+    ) -> None:
+        self.runs.begin(start, started, identity, done)
+
+    def message_sent(self, run_key: int, owner: int | None) -> None:
+        """A message for the run is durable; owner: the session that holds it."""
+        if owner == self.session.key:
+            self._intake.mail(run_key)
+        elif owner is None:
+            self._intake.changed()
+
+    async def query(self, run_key: int, name: str, args: bytes) -> bytes:
+        """Ask a run that this worker holds; JSON. Raises what the query raises."""
+        run = self.runs.active[run_key]
+        future: asyncio.Future[bytes] = self._loop.create_future()
+
+        def ask() -> None:
+            if future.done():
+                return
+            try:
+                if run.gone:
+                    raise errors.RunClosedError(f"{run.identity} closed or moved before the query was answered; ask again")
+                future.set_result(run.machine.query(name, args))
+            except errors.PledgerError as error:
+                future.set_exception(error)
+
+        self.runs.when_at_rest(run, ask)
+        return await future
+
+    def terminated(self, run_key: int) -> None:
+        """A client of this process ended the run from outside; the next append would have been refused."""
+        run = self.runs.active.get(run_key)
+        if run is not None:
+            self._loop.call_soon(self.runs.forget, run, "the run was terminated")
+
+    def changed(self) -> None:
+        """Another process may have written."""
+        self._intake.changed()
+
+    # What became of runs ----------------------------------------------------------------------------------------------
+
+    def run_closed(self, run_key: int, status: RunStatus, command: Command | None) -> None:
+        self.connection.run_closed(run_key, status, command)
+        self._verification.closed(run_key)
+
+    def run_blocked(self, run_key: int) -> None:
+        self.connection.run_changed(run_key)
+
+    def run_released(self, run_key: int, due_ms: int | None) -> None:
+        if due_ms is None:
+            return
+        self._intake.due(due_ms)
+
+    def task_queued(self, due_ms: int) -> None:
+        self._intake.due(due_ms)

@@ -1,0 +1,57 @@
+"""Where activity code runs: async functions on the worker's loop, plain ones in threads or in a process of their own.
+
+Each way gives a future of the result and says how the code is told to stop: a task is cancelled; a thread sees a flag
+and gets CancelledError out of its next heartbeat (a thread cannot be stopped from outside); a process gets a signal,
+then is killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from pledger.engine.attempt import Attempt, running
+from pledger.engine.processes import run_in_process
+
+
+class Executors:
+    """The ways to run an attempt. threads_max: plain activities that run at a time."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, threads_max: int) -> None:
+        self._loop = loop
+        self._threads_max = threads_max
+        self._pool: ThreadPoolExecutor | None = None
+
+    def start(self, attempt: Attempt, args: list[Any], done: Callable[[asyncio.Future[Any]], None]) -> None:
+        """Run the attempt's code; `done` gets the finished future."""
+        context = contextvars.copy_context()
+        context.run(running.set, attempt)
+        definition = attempt.definition
+        future: asyncio.Future[Any]
+        match definition.executor:
+            case "async":
+                task = self._loop.create_task(definition.fn(*args), context=context)
+                attempt.stop = task.cancel
+                future = task
+            case "thread":
+                attempt.cancel_event = threading.Event()
+                attempt.stop = attempt.cancel_event.set
+                future = self._loop.run_in_executor(self._threads(), context.run, definition.fn, *args)
+            case "process":
+                future, attempt.stop = run_in_process(self._loop, attempt, args)
+        attempt.task = future
+        future.add_done_callback(done)
+
+    def _threads(self) -> ThreadPoolExecutor:
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self._threads_max, thread_name_prefix="pledger-activity")
+        return self._pool
+
+    def close(self) -> None:
+        """Let idle threads end. One that still runs code of an abandoned attempt is not waited for."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)

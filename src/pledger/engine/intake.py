@@ -1,0 +1,266 @@
+"""What comes to a worker from outside: runs to claim, messages and questions for its runs, due tasks, orphans.
+
+One task per worker. It sleeps until somebody in this process says that there is something, the store says that another
+process may have written, or the next thing is due; then it looks at what the reason calls for. Nothing is scanned: every
+question goes to an index, and an idle worker asks next to nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from pledger import errors
+from pledger.engine import port
+from pledger.engine.activities import decode_outcome, encode_record
+from pledger.engine.loading import take_message
+from pledger.engine.verdicts import timed_out
+from pledger.history import failures
+from pledger.history.events import ActivityFailed, ScheduleActivity
+from pledger.history.failures import Failure
+from pledger.machine.context import RunIdentity
+
+if TYPE_CHECKING:
+    from pledger.engine.active_run import ActiveRun
+    from pledger.engine.activities import Activities
+    from pledger.engine.committer import Committer
+    from pledger.engine.loading import Loader
+    from pledger.engine.port import Store, TaskRow
+    from pledger.engine.runs import Runs
+    from pledger.engine.session import LedgerClock
+
+logger = logging.getLogger("pledger.engine")
+
+#: Rows taken by one claim: enough to keep a worker busy, few enough that others get some too.
+CLAIM_MAX: Final = 200
+#: The longest sleep: leases of others are looked at, and what a hint may have missed.
+LOOK_S: Final = 1.0
+
+_command_decoder = msgspec.msgpack.Decoder(ScheduleActivity)
+_failure_decoder = msgspec.msgpack.Decoder(Failure)
+
+
+class Intake:
+    """The worker's eyes. on_change: subscribes a callback to changes by other processes and returns the way out."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        runs: Runs,
+        activities: Activities,
+        loader: Loader,
+        committer: Committer,
+        clock: LedgerClock,
+        loop: asyncio.AbstractEventLoop,
+        session_key: Callable[[], int],
+        task_queue: str,
+        code: str,
+        cached_max: int,
+        lease_ms: int,
+    ) -> None:
+        self._store = store
+        self._runs = runs
+        self._activities = activities
+        self._loader = loader
+        self._committer = committer
+        self._clock = clock
+        self._loop = loop
+        self._session_key = session_key
+        self._task_queue = task_queue
+        self._code = code
+        self._cached_max = cached_max
+        self._lease_ms = lease_ms
+        self._wake = asyncio.Event()
+        self._mail: set[int] = set()
+        self._due_ms: int | None = None
+        self._look_at = 0.0
+        self._changed = True
+        self._full = False
+        self._stopping = False
+        self._task: asyncio.Task[None] | None = None
+        self._loads: set[asyncio.Task[None]] = set()
+
+    # From this process ------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._task = self._loop.create_task(self._run(), name="pledger-intake")
+
+    async def stop(self) -> None:
+        """Claim nothing more; runs that are being loaded arrive first."""
+        self._stopping = True
+        self._wake.set()
+        if self._task is not None:
+            await self._task
+        if self._loads:
+            await asyncio.wait(list(self._loads))
+
+    def changed(self) -> None:
+        """Another process may have written, or there is an ownerless run with mail."""
+        self._changed = True
+        self._wake.set()
+
+    def mail(self, run_key: int) -> None:
+        """A run of this worker has a message, an outcome or a question."""
+        self._mail.add(run_key)
+        self._wake.set()
+
+    def due(self, due_ms: int | None) -> None:
+        """An ownerless run or a queued task is due then."""
+        if due_ms is not None and (self._due_ms is None or due_ms < self._due_ms):
+            self._due_ms = due_ms
+            self._wake.set()
+
+    # The task ---------------------------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        backoff_s = 0.05
+        while not self._stopping:
+            try:
+                await self._round()
+                backoff_s = 0.05
+            except errors.StoreError as error:
+                # A store that is down for a while must not end the worker (case STO-03).
+                logger.warning("the store cannot be read, trying again in %.2f s: %s", backoff_s, error)
+                self._changed = True
+                await asyncio.sleep(backoff_s)
+                backoff_s = min(2.0, backoff_s * 2)
+            except Exception:
+                logger.exception("the worker's intake failed; it goes on")
+                self._changed = True
+                await asyncio.sleep(1.0)
+
+    async def _round(self) -> None:
+        await self._sleep()
+        if self._stopping:
+            return
+        now_ms = self._clock.now_ms()
+        if self._loop.time() >= self._look_at:
+            self._look_at = self._loop.time() + min(LOOK_S, self._lease_ms / 2000)
+            if await self._store.bury_sessions(now_ms):
+                self._changed = True
+            self._changed = True
+        if self._changed:
+            self._mail.update(await self._store.woken_runs(self._session_key()))
+        if self._changed or self._is_due(now_ms):
+            self._changed = False
+            self._due_ms = None
+            await self._claim(now_ms)
+        if self._mail:
+            await self._read_mail()
+
+    def _is_due(self, now_ms: int) -> bool:
+        return self._due_ms is not None and self._due_ms <= now_ms
+
+    async def _sleep(self) -> None:
+        """Until something is to be done."""
+        if self._wake.is_set():
+            self._wake.clear()
+        if self._changed or self._mail:
+            return
+        timeout = max(0.0, self._look_at - self._loop.time())
+        if self._due_ms is not None:
+            timeout = min(timeout, max(0, self._due_ms - self._clock.now_ms()) / 1000)
+        if timeout > 0:
+            handle = self._loop.call_later(timeout, self._wake.set)
+            await self._wake.wait()
+            handle.cancel()
+            self._wake.clear()
+
+    async def _claim(self, now_ms: int) -> None:
+        """Take what is due: tasks first (they finish what has begun), then runs."""
+        session_key = self._session_key()
+        slots = min(self._activities.slots, CLAIM_MAX)
+        more = False
+        if slots > 0:
+            types = list(self._activities.definitions)
+            tasks = await self._store.claim_tasks(session_key, now_ms, self._task_queue, types, slots)
+            for task in tasks:
+                self._activities.start_claimed(task, _identity_of(task))
+            more = len(tasks) == slots
+        for task in await self._store.expired_tasks(now_ms, CLAIM_MAX):
+            self._expire(task)
+        room = min(self._cached_max + CLAIM_MAX - len(self._runs.active) - len(self._loads), CLAIM_MAX)
+        if room > 0 and self._runs.definitions:
+            types = list(self._runs.definitions)
+            rows = await self._store.claim_runs(session_key, now_ms, self._task_queue, types, self._code, room)
+            for row in rows:
+                load = self._loop.create_task(self._loader.load(row), name=f"pledger-load-{row.run_id}")
+                self._loads.add(load)
+                load.add_done_callback(self._loaded)
+            more = more or len(rows) == room
+        next_ms = await self._store.next_due_ms(self._task_queue)
+        if more:
+            self._changed = True
+        elif next_ms is not None:
+            # What is due and was not taken waits for a worker that knows its type, or for room here: not now.
+            self.due(max(next_ms, self._clock.now_ms() + 250))
+
+    def _loaded(self, load: asyncio.Task[None]) -> None:
+        self._loads.discard(load)
+        if not load.cancelled() and (error := load.exception()) is not None:
+            logger.error("a run could not be loaded", exc_info=error)
+
+    def _expire(self, task: TaskRow) -> None:
+        """A queued task that waited too long: its activity ends by time-out."""
+        command = _command_decoder.decode(task.command)
+        options = command.options
+        whole_ms = options.schedule_to_close_ms
+        over = whole_ms is not None and task.expires_ms == task.scheduled_ms + whole_ms
+        kind = "schedule_to_close" if over else "schedule_to_start"
+        last = None if task.last_failure is None else _failure_decoder.decode(task.last_failure)
+        bound = (whole_ms if over else options.schedule_to_start_ms) or 0
+        failed = ActivityFailed(task.event_id, timed_out(kind, bound, last, task.heartbeat), "timeout", task.attempt)
+        expire = port.ExpireTask(task.run_key, task.event_id, task.attempt, encode_record(failed))
+        self._committer.submit(expire, lambda answer: self._expired(task.run_key, answer))
+
+    def _expired(self, run_key: int, answer: port.Answer) -> None:
+        if answer is port.Reply.WON:
+            self._mail.add(run_key)
+            self.changed()
+
+    # Messages and questions -------------------------------------------------------------------------------------------
+
+    async def _read_mail(self) -> None:
+        mail, self._mail = self._mail, set()
+        for run_key in mail:
+            run = self._runs.active.get(run_key)
+            if run is None or run.gone:
+                continue
+            for message in await self._store.read_inbox(run.chain_key):
+                take_message(run, message)
+            for task in await self._store.read_tasks(run_key):
+                self._take_task(run, task)
+            if run.inputs and not run.gone:
+                self._runs.make_ready(run)
+            for request in await self._store.read_requests(run_key):
+                self._runs.when_at_rest(run, lambda run=run, request=request: self._answer(run, request))
+
+    def _take_task(self, run: ActiveRun, task: TaskRow) -> None:
+        waits = run.machine.awaits(task.event_id) and -task.event_id not in run.origins
+        if task.state == "done" and task.outcome is not None and waits:
+            run.add(decode_outcome(task.outcome), -task.event_id)
+
+    def _answer(self, run: ActiveRun, request: port.Request) -> None:
+        answer = failure = None
+        try:
+            answer = run.machine.query(request.name, request.body)
+        except errors.PledgerError as error:
+            failure = encode_record(failures.from_exception(error))
+        task = self._loop.create_task(self._store.answer_request(request.request_key, answer, failure))
+        self._loads.add(task)
+        task.add_done_callback(self._loaded)
+
+
+def _identity_of(task: TaskRow) -> RunIdentity:
+    return RunIdentity(
+        namespace=task.namespace,
+        workflow_id=task.workflow_id,
+        run_id=task.run_id,
+        workflow_type=task.workflow_type,
+        task_queue=task.task_queue,
+    )

@@ -1,0 +1,250 @@
+"""Bringing a claimed run into memory: its history is read in pages, verified, and replayed; then what waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from pledger import errors
+from pledger.engine import blocks, port
+from pledger.engine.active_run import ActiveRun
+from pledger.engine.activities import decode_outcome, encode_record
+from pledger.engine.callbacks import in_callback
+from pledger.engine.verdicts import GiveUp, Retry, after_failure, worker_lost
+from pledger.history import events, transition
+from pledger.history.events import ActivityFailed, RunStarted
+from pledger.history.transition import StoredTransition, Transition
+from pledger.machine.context import RunIdentity
+
+if TYPE_CHECKING:
+    from pledger.engine.activities import Activities
+    from pledger.engine.committer import Committer
+    from pledger.engine.port import Answer, Message, RunRow, Store
+    from pledger.engine.runs import Runs
+    from pledger.engine.session import LedgerClock
+
+#: Transitions read and replayed at a time: a bound on memory and on how long the loop is held.
+PAGE: Final = 500
+
+_start_decoder = msgspec.msgpack.Decoder(RunStarted)
+decode_started = _start_decoder.decode
+
+
+def identity_of(row: RunRow) -> RunIdentity:
+    return RunIdentity(
+        namespace=row.namespace,
+        workflow_id=row.workflow_id,
+        run_id=row.run_id,
+        workflow_type=row.workflow_type,
+        task_queue=row.task_queue,
+    )
+
+
+class HistoryReader:
+    """Reads one history in order and verifies the chain of checksums as it goes.
+
+    head, last_event, time_ms, code: of the newest transition read so far.
+    """
+
+    def __init__(self, store: port.Ledger, run_key: int, run_id: str) -> None:
+        self._store = store
+        self._run_key = run_key
+        self._run_id = run_id
+        self.head = transition.CHAIN_START
+        self.last_event = 0
+        self.time_ms = 0
+        self.code: str | None = None
+
+    async def next_page(self) -> list[Transition]:
+        """The next transitions, [] at the end. Raises CorruptHistoryError naming the first event that is wrong."""
+        rows = await self._store.read_history(self._run_key, self.last_event, PAGE)
+        return [self._verified(row) for row in rows]
+
+    def _verified(self, row: StoredTransition) -> Transition:
+        expected = self.last_event + 1
+        if row.first_event_id != expected:
+            self._corrupt(expected, f"it is missing (the next one found is {row.first_event_id})")
+        head = transition.checksum(self.head, expected, row.body)
+        if head != row.checksum:
+            self._corrupt(expected, "its checksum does not fit its content")
+        try:
+            found = transition.decode(row.body)
+        except msgspec.MsgspecError as error:
+            self._corrupt(expected, f"it cannot be decoded ({error})")
+        self.head = head
+        self.last_event += len(found.inputs) + len(found.commands)
+        self.time_ms = found.time_ms
+        self.code = found.code or self.code
+        return found
+
+    def check_end(self, row: RunRow) -> None:
+        """The history must end where the run's row says. Raises CorruptHistoryError."""
+        if self.last_event != row.last_event or self.head != row.head:
+            self._corrupt(self.last_event + 1, f"the run's row knows {row.last_event} events, the history {self.last_event}")
+
+    def _corrupt(self, event_id: int, what: str) -> Any:
+        raise errors.CorruptHistoryError(
+            f"the history of run {self._run_id} is damaged at event {event_id}: {what}. The run is parked and nothing is "
+            f"changed; restore the file from a backup, or look at what is left with `pledger history --json`",
+            run_id=self._run_id,
+            event_id=event_id,
+        )
+
+
+class Loader:
+    """Loads claimed runs for one worker."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        runs: Runs,
+        activities: Activities,
+        committer: Committer,
+        clock: LedgerClock,
+        loop: asyncio.AbstractEventLoop,
+        randomness: random.Random,
+        code: str,
+        worker: str,
+    ) -> None:
+        self._store = store
+        self._runs = runs
+        self._activities = activities
+        self._committer = committer
+        self._clock = clock
+        self._loop = loop
+        self._random = randomness
+        self._code = code
+        self._worker = worker
+
+    async def load(self, row: RunRow) -> None:
+        """Bring the run into memory and hand it what waits; block it when its code or history cannot."""
+        if row.claims > blocks.CLAIMS_MAX:
+            self._block(row, blocks.poison(row.claims, self._clock.now_ms(), row.last_event + 1))
+            return
+        identity = identity_of(row)
+        machine = self._runs.new_machine(self._runs.definitions[row.workflow_type], identity)
+        run = ActiveRun(
+            identity, machine, run_key=row.run_key, chain_key=row.chain_key, fence=row.fence, head=row.head
+        )
+        try:
+            await self._replay(run, row)
+            waiting = await self._store.read_inbox(row.chain_key)
+            tasks = await self._store.read_tasks(row.run_key)
+        except errors.StoreUnavailableError:
+            # Nothing is lost: the run stays ours on paper and is handed back to be claimed again.
+            await in_callback(self._loop, machine.destroy)
+            self._hand_back(row)
+            return
+        except BaseException as error:  # noqa: BLE001 - user code, or a damaged history: the run is blocked with the reason
+            await in_callback(self._loop, machine.destroy)
+            if isinstance(error, (KeyboardInterrupt, asyncio.CancelledError)):
+                raise
+            self._block(row, blocks.reason(error, self._clock.now_ms(), machine.last_event + 1))
+            return
+        self._runs.adopt(run)
+        self._take_messages(run, waiting)
+        self._take_tasks(run, tasks)
+        for fired in [] if row.last_event == 0 else machine.due_timers(self._clock.now_ms()):
+            run.add(fired)
+        if run.inputs:
+            self._runs.make_ready(run)
+        if row.claims:
+            self._committer.submit(port.ConfirmClaim(row.run_key, row.fence), lambda _: None)
+
+    async def _replay(self, run: ActiveRun, row: RunRow) -> None:
+        reader = HistoryReader(self._store, row.run_key, row.run_id)
+        while reader.last_event < row.last_event and (page := await reader.next_page()):
+            if run.last_event == 0 and isinstance(page[0].inputs[0], RunStarted):
+                run.deadline_ms = page[0].inputs[0].deadline_ms
+            await in_callback(self._loop, lambda page=page: [run.machine.replay(each) for each in page])
+            run.last_event = reader.last_event
+        reader.check_end(row)
+        run.time_ms, run.code = reader.time_ms, reader.code
+
+    def _take_messages(self, run: ActiveRun, waiting: list[Message]) -> None:
+        for message in waiting:
+            take_message(run, message)
+
+    def _take_tasks(self, run: ActiveRun, tasks: list[port.TaskRow]) -> None:
+        """Outcomes that wait for the run; and what became of eager attempts that died with their worker."""
+        if run.last_event == 0:
+            return
+        for task in tasks:
+            if task.state == "done" and task.outcome is not None:
+                run.add(decode_outcome(task.outcome), -task.event_id)
+        with_row = {task.event_id for task in tasks}
+        for event_id, (command, scheduled_ms) in run.machine.pending_activities().items():
+            if event_id not in with_row:
+                self._lost(run, event_id, command, scheduled_ms)
+
+    def _lost(self, run: ActiveRun, event_id: int, command: events.ScheduleActivity, scheduled_ms: int) -> None:
+        """An eager attempt without a row died with its worker: it counts, whether it had started or not."""
+        now_ms = self._clock.now_ms()
+        failure = worker_lost(1)
+        verdict = after_failure(
+            command,
+            attempt=1,
+            failure=failure,
+            scheduled_ms=scheduled_ms,
+            now_ms=now_ms,
+            last_failure=None,
+            draw=self._random.random(),
+        )
+        record = port.AttemptRecord(
+            run.run_key, event_id, 1, "lost", scheduled_ms, now_ms, self._worker, encode_record(failure)
+        )
+        match verdict:
+            case GiveUp():
+                run.add(ActivityFailed(event_id, verdict.failure, verdict.retry_state, 1))
+                self._committer.submit(port.LogAttempts([record]), lambda _: None)
+            case Retry():
+                task = self._activities.task_row(
+                    run.identity,
+                    run.run_key,
+                    event_id,
+                    command,
+                    number=2,
+                    due_ms=verdict.due_ms,
+                    scheduled_ms=scheduled_ms,
+                    last_failure=failure,
+                    lost=True,
+                )
+                put = port.PutTask(run.fence, task, [record])
+                self._submit_until_written(put, lambda: self._runs.requeued(task))
+
+    def _block(self, row: RunRow, reason: bytes) -> None:
+        operation = port.Block(row.run_key, row.fence, reason, self._code)
+        self._submit_until_written(operation, lambda: self._runs.blocked(row.run_key))
+
+    def _hand_back(self, row: RunRow) -> None:
+        self._submit_until_written(port.Release(row.run_key, row.fence, 0), lambda: None)
+
+    def _submit_until_written(self, operation: port.Operation, won: Callable[[], None]) -> None:
+        def done(answer: Answer) -> None:
+            if answer is port.Reply.WON:
+                won()
+            elif isinstance(answer, errors.StoreUnavailableError):
+                self._loop.call_later(0.2, self._committer.submit, operation, done)
+
+        self._committer.submit(operation, done)
+
+
+def take_message(run: ActiveRun, message: Message) -> None:
+    """Make an inbox message an input of the run, once."""
+    if message.message_key in run.taken:
+        return
+    run.taken.add(message.message_key)
+    match message.kind:
+        case "start":
+            started = decode_started(message.body)
+            run.deadline_ms = started.deadline_ms
+            run.add(started, message.message_key)
+        case "signal":
+            run.add(events.SignalReceived(message.name, message.body, message.message_id), message.message_key)
+        case "cancel":
+            run.add(events.CancelRequested(message.body.decode(), message.message_id), message.message_key)

@@ -1,0 +1,464 @@
+"""The runs that a worker owns: their activations, transitions, and what follows once a transition is durable.
+
+Order is everything here. Inputs gather on a run; a turn of the committer activates it once and submits one transition;
+only after the answer WON anything that the transition asked for is started (intent before effect), anybody is told
+(nothing acknowledged is lost), and the next inputs are handed over (at most one transition in flight).
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+
+from pledger import errors
+from pledger.engine import blocks, port
+from pledger.engine.active_run import ActiveRun
+from pledger.engine.alarms import Alarms
+from pledger.history import events, transition
+from pledger.history.events import ActivityCompleted, ActivityFailed, Command
+from pledger.history.transition import StoredTransition, Transition
+from pledger.machine.machine import Machine
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from pledger.engine.activities import Activities
+    from pledger.engine.committer import Committer
+    from pledger.engine.port import Answer, RunStatus, StartRun, TaskRow
+    from pledger.engine.session import LedgerClock
+    from pledger.engine.watchdog import Watchdog
+    from pledger.machine.context import RunIdentity
+    from pledger.machine.definitions import WorkflowDefinition
+
+logger = logging.getLogger("pledger.engine")
+
+
+class Listener(Protocol):
+    """Who wants to know what became of runs: the connection (waiting clients), the intake, verification."""
+
+    def run_closed(self, run_key: int, status: RunStatus, command: Command | None) -> None: ...
+    def run_blocked(self, run_key: int) -> None: ...
+    def run_released(self, run_key: int, due_ms: int | None) -> None: ...
+    def task_queued(self, due_ms: int) -> None: ...
+
+
+class Runs:
+    """The active runs of one worker, by run_key. session_key: whose they are. code: the identity of this code."""
+
+    def __init__(
+        self,
+        *,
+        definitions: dict[str, WorkflowDefinition],
+        committer: Committer,
+        clock: LedgerClock,
+        loop: asyncio.AbstractEventLoop,
+        watchdog: Watchdog,
+        listener: Listener,
+        session_key: Callable[[], int],
+        task_queue: str,
+        code: str,
+        cached_max: int,
+        payload_bytes_max: int,
+    ) -> None:
+        self.definitions = definitions
+        self.active: dict[int, ActiveRun] = {}
+        self.activities: Activities  # set by the engine: the two know each other
+        self._committer = committer
+        self._clock = clock
+        self._loop = loop
+        self._watchdog = watchdog
+        self._listener = listener
+        self._session_key = session_key
+        self._task_queue = task_queue
+        self._code = code
+        self._cached_max = cached_max
+        self._payload_bytes_max = payload_bytes_max
+        self._ready: list[ActiveRun] = []
+        self._births: list[tuple[StartRun, events.RunStarted, RunIdentity, Callable[[Answer], None]]] = []
+        self._alarms = Alarms(loop, clock, self._ring)
+        committer.on_turn(self.prepare)
+
+    # Coming and going -------------------------------------------------------------------------------------------------
+
+    def new_machine(self, definition: WorkflowDefinition, identity: RunIdentity) -> Machine:
+        return Machine(definition, identity, payload_bytes_max=self._payload_bytes_max)
+
+    def adopt(self, run: ActiveRun) -> None:
+        """A claimed run was loaded: it lives here from now on."""
+        self.active[run.run_key] = run
+        self.arm(run)
+
+    def begin(
+        self, start: StartRun, started: events.RunStarted, identity: RunIdentity, done: Callable[[Answer], None]
+    ) -> None:
+        """Start a run here: its start and its first transition are one commit. done: gets the start's answer."""
+        self._births.append((start, started, identity, done))
+        self._committer.kick()
+
+    def make_ready(self, run: ActiveRun) -> None:
+        """The run has inputs."""
+        if not run.ready and not run.in_flight and not run.gone:
+            run.ready = True
+            self._ready.append(run)
+            self._committer.kick()
+
+    def forget(self, run: ActiveRun, reason: str) -> None:
+        """The run is no longer ours, or closed: it leaves memory without a trace."""
+        run.gone = True
+        if self.active.get(run.run_key) is run:
+            del self.active[run.run_key]
+        self.activities.abandon(run.run_key, reason)
+        run.machine.destroy()
+        self._at_rest(run)
+
+    def forget_all(self, reason: str) -> None:
+        """The session's lease is gone, and with it every run."""
+        for run in list(self.active.values()):
+            self._loop.call_soon(self.forget, run, reason)
+        self._ready.clear()
+
+    # What reaches a run -----------------------------------------------------------------------------------------------
+
+    def outcome(self, run_key: int, event_id: int, outcome: ActivityCompleted | ActivityFailed, *, row: bool) -> bool:
+        """See `activities.Runs`."""
+        run = self.active.get(run_key)
+        if run is None or run.gone:
+            return False
+        run.inputs.append(outcome)
+        run.origins.append(-event_id if row else 0)
+        if not run.ready and not run.in_flight:
+            run.ready = True
+            self._ready.append(run)
+            self._committer.kick()
+        return True
+
+    def owns(self, run_key: int, fence: int) -> bool:
+        run = self.active.get(run_key)
+        return run is not None and run.fence == fence
+
+    def requeued(self, task: TaskRow) -> None:
+        self._listener.task_queued(task.due_ms)
+
+    def arm(self, run: ActiveRun) -> None:
+        """Have the run rung when it is due."""
+        due_ms = run.due_ms()
+        if due_ms is not None and due_ms != run.armed_ms:
+            run.armed_ms = due_ms
+            self._alarms.set(run.run_key, due_ms)
+
+    def _ring(self, run_keys: list[int]) -> None:
+        now_ms = self._clock.now_ms()
+        for run_key in run_keys:
+            run = self.active.get(run_key)
+            if run is None or run.gone:
+                continue
+            run.armed_ms = None
+            for fired in run.machine.due_timers(now_ms):
+                run.add(fired)
+            if run.inputs or (run.deadline_ms is not None and run.deadline_ms <= now_ms):
+                self.make_ready(run)
+            self.arm(run)
+
+    # Transitions ------------------------------------------------------------------------------------------------------
+
+    def prepare(self) -> None:
+        """The committer's turn: activate what is ready and submit the transitions."""
+        ready, self._ready = self._ready, []
+        for run in ready:
+            run.ready = False
+            if not run.gone and not run.in_flight:
+                self._activate(run)
+        if self._births:
+            births, self._births = self._births, []
+            for birth in births:
+                self._bear(*birth)
+        if len(self.active) > self._cached_max:
+            self._evict()
+
+    def _activate(self, run: ActiveRun) -> None:
+        try:
+            built = self._transition(run)
+        except BaseException as error:  # noqa: BLE001 - a bug in user code must block its run, not stop the worker
+            if isinstance(error, KeyboardInterrupt):
+                raise
+            self.block(run, error)
+            return
+        if built is not None:
+            run.in_flight = True
+            self._committer.submit(built.append, built.settle)
+
+    def _bear(
+        self, start: StartRun, started: events.RunStarted, identity: RunIdentity, done: Callable[[Answer], None]
+    ) -> None:
+        machine = self.new_machine(self.definitions[started.workflow_type], identity)
+        run = ActiveRun(identity, machine, run_key=0, chain_key=0, fence=1, head=transition.CHAIN_START)
+        run.deadline_ms = started.deadline_ms
+        run.add(started)
+        try:
+            built = self._transition(run)
+        except Exception:  # noqa: BLE001 - kept as an ordinary start; whoever claims it meets the bug and blocks the run
+            machine.destroy()
+            self._committer.submit(start, done)
+            return
+        assert built is not None  # noqa: S101 - a start is an input
+        run.in_flight = True
+        start.owner, start.first = self._session_key(), built.append
+
+        def settle(answer: Answer) -> None:
+            if isinstance(answer, port.Started):
+                run.run_key, run.chain_key = answer.run_key, answer.chain_key
+                self.active[run.run_key] = run
+                self.won(built)
+            else:
+                self.activities.unreserve(len(built.eager))
+                run.gone = True
+                machine.destroy()
+            done(answer)
+
+        self._committer.submit(start, settle)
+
+    def _transition(self, run: ActiveRun) -> InFlight | None:
+        """Activate the run with its inputs and build the append; None without inputs. Raises what blocks the run."""
+        now_ms = max(run.time_ms, self._clock.now_ms())
+        inputs, origins = run.inputs, run.origins
+        run.inputs, run.origins = [], []
+        timed_out = run.deadline_ms is not None and run.deadline_ms <= now_ms
+        commands: list[Command] = []
+        consumed = 1
+        if timed_out:
+            inputs, origins = [events.RunTimedOut()], [0]
+        elif not inputs:
+            return None
+        else:
+            self._watchdog.enter(run.identity)
+            try:
+                activation = run.machine.activate(inputs, time_ms=now_ms)
+            finally:
+                self._watchdog.leave()
+            consumed, commands = activation.consumed, activation.commands
+        return self._build(run, inputs[:consumed], origins[:consumed], commands, now_ms, timed_out=timed_out)
+
+    def _build(
+        self,
+        run: ActiveRun,
+        inputs: list[events.Input],
+        origins: list[int],
+        commands: list[Command],
+        now_ms: int,
+        *,
+        timed_out: bool,
+    ) -> InFlight:
+        code = None if run.code == self._code else self._code
+        first = run.last_event + 1
+        body = transition.encode(
+            Transition(transition.FORMAT, now_ms, code, tuple(inputs), tuple(commands))
+        )
+        head = transition.checksum(run.head, first, body)
+        last = run.last_event + len(inputs) + len(commands)
+        append = port.Append(
+            run.run_key, run.fence, run.last_event, StoredTransition(first, body, head), last, None, now_ms
+        )
+        built = InFlight(self, run, commands, first + len(inputs), append)
+        if any(origins):
+            append.consumed = [(origin, first + n) for n, origin in enumerate(origins) if origin > 0]
+            append.dropped = [-origin for origin in origins if origin < 0]
+        closed = run.machine.closed
+        if timed_out:
+            append.closed = "timed_out"
+        elif closed is not None:
+            append.closed = _STATUS[type(closed)]
+        else:
+            self._place(run, built, now_ms)
+            append.due_ms = run.due_ms()
+        return built
+
+    def _place(self, run: ActiveRun, built: InFlight, now_ms: int) -> None:
+        """Decide where each scheduled activity runs: here and now, or through the queue."""
+        activities = self.activities
+        tasks: list[TaskRow] = []
+        cancelled: list[int] = []
+        own = run.identity.task_queue
+        for event_id, command in enumerate(built.commands, built.first_command):
+            kind = type(command)
+            if kind is events.ScheduleActivity:
+                assert isinstance(command, events.ScheduleActivity)  # noqa: S101 - narrows
+                if (command.task_queue or own) == self._task_queue and activities.can_start(command):
+                    activities.reserve()
+                    built.eager.append((event_id, command))
+                else:
+                    tasks.append(
+                        activities.task_row(
+                            run.identity, run.run_key, event_id, command, number=1, due_ms=now_ms, scheduled_ms=now_ms
+                        )
+                    )
+            elif kind is events.CancelActivity:
+                assert isinstance(command, events.CancelActivity)  # noqa: S101 - narrows
+                cancelled.append(command.scheduled_event_id)
+        if tasks:
+            built.append.tasks = tasks
+        if cancelled:
+            built.append.cancelled = cancelled
+
+    # After the commit -------------------------------------------------------------------------------------------------
+
+    def won(self, built: InFlight) -> None:
+        """The transition is durable: go on from it."""
+        run, append = built.run, built.append
+        run.in_flight = False
+        run.head = append.transition.checksum
+        run.last_event = append.last_event
+        run.time_ms = append.time_ms
+        run.code = self._code
+        if append.consumed:
+            run.taken.difference_update([message_key for message_key, _ in append.consumed])
+        if append.closed is not None:
+            run.closed = True
+            self.forget(run, f"the run closed as {append.closed}")
+            self._listener.run_closed(run.run_key, append.closed, built.commands[-1] if built.commands else None)
+            return
+        self.active[run.run_key] = self.active.pop(run.run_key)  # newest last: see _evict
+        for event_id, command in built.eager:
+            self.activities.start_eager(run.run_key, run.fence, run.identity, event_id, command, append.time_ms)
+        for event_id in append.cancelled:
+            self.activities.cancel(run.run_key, event_id, "the workflow cancelled the activity")
+        if append.tasks:
+            self._listener.task_queued(append.time_ms)
+        if append.due_ms is not None:
+            self.arm(run)
+        if run.inputs:
+            self.make_ready(run)
+        elif run.waiting:
+            self._at_rest(run)
+
+    def lost(self, built: InFlight) -> None:
+        """Somebody else owns the run, or closed it: what we did was never real."""
+        self.activities.unreserve(len(built.eager))
+        built.run.in_flight = False
+        logger.info("%s was taken over or closed elsewhere", built.run.identity)
+        self.forget(built.run, "another worker owns the run")
+
+    def failed(self, built: InFlight, error: Exception) -> None:
+        """The store could not write. The same transition is tried again: if it did get through after all, the
+        compare-and-set refuses the second one and the run is read anew."""
+        if built.run.gone:
+            self.activities.unreserve(len(built.eager))
+        elif isinstance(error, errors.StoreUnavailableError):
+            logger.warning("%s waits for the store: %s", built.run.identity, error)
+            self._loop.call_later(0.2, self._committer.submit, built.append, built.settle)
+        else:
+            self.activities.unreserve(len(built.eager))
+            built.run.in_flight = False
+            self.block(built.run, error)
+
+    def when_at_rest(self, run: ActiveRun, ask: Callable[[], None]) -> None:
+        """Call once nothing of the run is in flight, so that nobody sees what a crash could take back.
+
+        Called from a plain callback of the loop; also when the run has left memory (`run.gone` says so).
+        """
+        if run.gone or (run.at_rest and run.last_event):
+            self._loop.call_soon(self._ask, run, ask)
+        else:
+            run.waiting.append(ask)
+
+    def _ask(self, run: ActiveRun, ask: Callable[[], None]) -> None:
+        if run.gone or run.at_rest:
+            ask()
+        else:
+            run.waiting.append(ask)
+
+    def blocked(self, run_key: int) -> None:
+        self._listener.run_blocked(run_key)
+
+    def _at_rest(self, run: ActiveRun) -> None:
+        waiting, run.waiting = run.waiting, []
+        for ask in waiting:
+            ask()
+
+    # Blocking and releasing -------------------------------------------------------------------------------------------
+
+    def block(self, run: ActiveRun, error: BaseException) -> None:
+        """The code cannot carry the run on: let go of it, its state intact, with the reason for all to see."""
+        reason = blocks.reason(error, self._clock.now_ms(), run.last_event + 1)
+        logger.error("%s is blocked: %s", run.identity, error, exc_info=error)
+        self.block_with(run, reason)
+
+    def block_with(self, run: ActiveRun, reason: bytes) -> None:
+        self.forget(run, "the run is blocked")
+        operation = port.Block(run.run_key, run.fence, reason, self._code)
+
+        def done(answer: Answer) -> None:
+            if answer is port.Reply.WON:
+                self._listener.run_blocked(run.run_key)
+            elif isinstance(answer, errors.StoreUnavailableError):
+                self._loop.call_later(0.2, self._committer.submit, operation, done)
+
+        self._committer.submit(operation, done)
+
+    def _evict(self) -> None:
+        """Let go of the runs that have rested longest, down to the bound of the cache."""
+        surplus = len(self.active) - self._cached_max
+        # Runs are kept in the order of their last transition: those at rest come first, so a short look is enough.
+        for run in list(itertools.islice(self.active.values(), 2 * surplus + 64)):
+            if surplus > 0 and self._may_leave(run):
+                surplus -= 1
+                self.release(run)
+
+    def _may_leave(self, run: ActiveRun) -> bool:
+        pending = run.machine.context.activities
+        return run.at_rest and not run.gone and not (pending and self.activities.has_eager(run.run_key, pending))
+
+    def release(self, run: ActiveRun, done: Callable[[], None] | None = None) -> None:
+        """Hand the run back: it waits in the store until it is due or somebody writes to it."""
+        run.releasing = True
+        operation = port.Release(run.run_key, run.fence, run.due_ms())
+
+        def answered(answer: Answer) -> None:
+            if isinstance(answer, errors.StoreUnavailableError):
+                self._loop.call_later(0.2, self._committer.submit, operation, answered)
+                return
+            self.forget(run, "the run was handed back")
+            if answer is port.Reply.WON:
+                self._listener.run_released(run.run_key, operation.due_ms)
+            if done is not None:
+                done()
+
+        self._committer.submit(operation, answered)
+
+    def stop(self) -> None:
+        self._alarms.stop()
+        self._committer.off_turn(self.prepare)
+
+
+_STATUS: dict[type[Any], RunStatus] = {
+    events.CompleteRun: "completed",
+    events.FailRun: "failed",
+    events.CancelRun: "cancelled",
+}
+
+
+class InFlight:
+    """A transition on its way to the store. eager: what starts here once it is durable."""
+
+    __slots__ = ("append", "commands", "eager", "first_command", "run", "runs")
+
+    def __init__(
+        self, runs: Runs, run: ActiveRun, commands: list[Command], first_command: int, append: port.Append
+    ) -> None:
+        self.runs = runs
+        self.run = run
+        self.commands = commands
+        self.first_command = first_command
+        self.append = append
+        self.eager: list[tuple[int, events.ScheduleActivity]] = []
+
+    def settle(self, answer: Answer) -> None:
+        if answer is port.Reply.WON:
+            self.runs.won(self)
+        elif answer is port.Reply.LOST:
+            self.runs.lost(self)
+        elif isinstance(answer, Exception):
+            self.runs.failed(self, answer)

@@ -1,0 +1,144 @@
+"""A worker's session: its lease, the heartbeat that renews it, and the time that the heartbeat brings back.
+
+The heartbeat runs in a thread of its own, so that a busy loop does not lose the lease. Time is the store's: sampled at
+each beat and carried on by the monotonic clock between beats, so that a jump of this machine's wall clock moves
+nothing. A time once shown never goes back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from pledger.engine.port import SessionRow, Store
+from pledger.errors import StoreError
+
+logger = logging.getLogger("pledger.engine")
+
+#: Beats in one lease period: two may be lost to a slow disk before the lease is.
+BEATS_PER_LEASE = 3
+
+
+class LedgerClock:
+    """The store's time, in ms. monotonic: seconds from any start, of the clock that carries it on."""
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
+        self._offset_ms = 0.0
+        self._last_ms = 0
+
+    def sample(self, store_ms: int) -> None:
+        """The store said what time it is."""
+        self._offset_ms = store_ms - self._monotonic() * 1000
+
+    def now_ms(self) -> int:
+        now = int(self._monotonic() * 1000 + self._offset_ms)
+        if now > self._last_ms:
+            self._last_ms = now
+        return self._last_ms
+
+
+class Heart(Protocol):
+    """What calls `beat` every period until it is stopped."""
+
+    def start(self, beat: Callable[[], None], period_s: float) -> None: ...
+    def stop(self) -> None: ...
+
+
+class ThreadHeart:
+    """Beats from a thread of its own."""
+
+    def __init__(self) -> None:
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self, beat: Callable[[], None], period_s: float) -> None:
+        def run() -> None:
+            while not self._stopped.wait(period_s):
+                beat()
+
+        self._thread = threading.Thread(target=run, name="pledger-heartbeat", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+
+
+class LoopHeart:
+    """Beats from the loop: for simulated workers, whose time is the loop's."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._handle: asyncio.TimerHandle | None = None
+
+    def start(self, beat: Callable[[], None], period_s: float) -> None:
+        def run() -> None:
+            self._handle = self._loop.call_later(period_s, run)
+            beat()
+
+        self._handle = self._loop.call_later(period_s, run)
+
+    def stop(self) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+
+
+class Session:
+    """One worker process as the store knows it. on_lost: called on the loop when the lease is gone."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: LedgerClock,
+        heart: Heart,
+        *,
+        lease_ms: int,
+        on_lost: Callable[[], None],
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._heart = heart
+        self._lease_ms = lease_ms
+        self._on_lost = on_lost
+        self._loop = asyncio.get_running_loop()
+        self._row: SessionRow | None = None
+        self._lost = False
+
+    @property
+    def key(self) -> int:
+        assert self._row is not None, "a session is opened before it is used"  # noqa: S101 - our own order of calls
+        return self._row.session_key
+
+    async def open(self, identity: str, task_queue: str, code: str) -> None:
+        """Take a lease and keep it."""
+        self._clock.sample(await self._store.now_ms())
+        self._row = await self._store.open_session(identity, task_queue, code, self._lease_ms)
+        self._heart.start(self._beat, self._lease_ms / 1000 / BEATS_PER_LEASE)
+
+    async def close(self) -> None:
+        """Give the lease up."""
+        self._heart.stop()
+        if self._row is not None and not self._lost:
+            await self._store.close_session(self._row.session_key)
+
+    def _beat(self) -> None:
+        """Runs in the heart's thread."""
+        if self._lost:
+            return
+        try:
+            now_ms = self._store.renew_session(self.key, self._lease_ms)
+        except StoreError as error:
+            # The lease stands until it runs out; the next beat may come through.
+            logger.warning("the lease could not be renewed: %s", error)
+            return
+        if now_ms is None:
+            self._lost = True
+            self._loop.call_soon_threadsafe(self._on_lost)
+        else:
+            self._clock.sample(now_ms)

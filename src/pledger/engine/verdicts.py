@@ -1,0 +1,84 @@
+"""What becomes of an activity after an attempt that brought no result: another attempt, or the end. Pure."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from pledger.history import failures
+from pledger.history.events import ScheduleActivity
+from pledger.history.failures import Failure
+from pledger.history.retry import DEFAULT_RETRY, is_exhausted, jittered_ms, retry_delay_ms
+
+#: Kinds of failure after which the work goes on elsewhere at once: it was the worker's end, not the step's.
+_NO_BACKOFF: Final = frozenset({"worker_lost"})
+
+
+class Retry(msgspec.Struct, frozen=True):
+    """Another attempt, not before due_ms."""
+
+    due_ms: int
+
+
+class GiveUp(msgspec.Struct, frozen=True):
+    """No further attempt. retry_state: why; failure: what the workflow gets as cause."""
+
+    retry_state: str
+    failure: Failure
+
+
+def after_failure(
+    command: ScheduleActivity,
+    *,
+    attempt: int,
+    failure: Failure,
+    scheduled_ms: int,
+    now_ms: int,
+    last_failure: Failure | None,
+    draw: float,
+) -> Retry | GiveUp:
+    """Judge the failure of `attempt` (1-based).
+
+    last_failure: that of the attempt before, which stays visible behind a time-out. draw: uniform in [0, 1), for the
+    jitter. A schedule-to-close deadline ends the retries also when the next attempt would only start after it.
+    """
+    policy = command.options.retry or DEFAULT_RETRY
+    whole_ms = command.options.schedule_to_close_ms
+    deadline_ms = None if whole_ms is None else scheduled_ms + whole_ms
+    if failure.kind == "timeout":
+        failure = failures.with_cause(failure, last_failure)
+        if failure.attributes == {"kind": "schedule_to_close"}:
+            return GiveUp("timeout", failure)
+    if failure.kind == "cancelled":
+        return GiveUp("cancelled", failure)
+    if failure.non_retryable or failure.type in policy.non_retryable_error_types:
+        return GiveUp("non_retryable", failure)
+    if is_exhausted(policy, attempt):
+        return GiveUp("maximum_attempts", failure)
+    if failure.next_retry_delay_ms is not None:
+        delay_ms = failure.next_retry_delay_ms
+    elif failure.kind in _NO_BACKOFF:
+        delay_ms = 0
+    else:
+        delay_ms = jittered_ms(retry_delay_ms(policy, attempt), policy.jitter, draw)
+    due_ms = now_ms + delay_ms
+    if deadline_ms is not None and due_ms >= deadline_ms:
+        return GiveUp("timeout", timed_out("schedule_to_close", whole_ms or 0, failure))
+    return Retry(due_ms)
+
+
+def timed_out(kind: str, after_ms: int, cause: Failure | None = None, heartbeat: bytes | None = None) -> Failure:
+    """The failure of a passed deadline. heartbeat: the details that the attempt reported last, as JSON array."""
+    what = kind.replace("_", "-")
+    message = f"{what} timeout after {after_ms / 1000:g} s"
+    return Failure("timeout", "TimeoutError", message, details=heartbeat, cause=cause, attributes={"kind": kind})
+
+
+def worker_lost(attempt: int) -> Failure:
+    """The worker died with the attempt in flight: nobody knows whether the effect happened."""
+    return Failure(
+        "worker_lost",
+        "WorkerLostError",
+        f"the worker was lost during attempt {attempt}; whether its effect happened is unknown",
+    )

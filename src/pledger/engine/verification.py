@@ -1,0 +1,93 @@
+"""Verification by replay: a sample of the finished runs is replayed against the code that made it.
+
+Same history and same code must give the same commands; where they do not, the code is not deterministic and the next
+take-over of one of its runs would block. Better to hear of it from a run that has finished.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from typing import TYPE_CHECKING, Final
+
+from pledger import errors
+from pledger.engine.callbacks import in_callback
+from pledger.engine.loading import HistoryReader, identity_of
+from pledger.machine.machine import Machine
+
+if TYPE_CHECKING:
+    from pledger.engine.port import RunRow, Store
+    from pledger.machine.definitions import WorkflowDefinition
+
+logger = logging.getLogger("pledger.engine")
+
+#: Finished runs that wait for their verification; more are let go, it is a sample.
+QUEUE_MAX: Final = 100
+
+
+class Verification:
+    """share: of the finished runs, 0.0 to 1.0. failures: what was found, newest last."""
+
+    def __init__(
+        self,
+        store: Store,
+        definitions: dict[str, WorkflowDefinition],
+        loop: asyncio.AbstractEventLoop,
+        randomness: random.Random,
+        share: float,
+    ) -> None:
+        self._store = store
+        self._definitions = definitions
+        self._loop = loop
+        self._random = randomness
+        self._share = share
+        self._waiting: list[int] = []
+        self._task: asyncio.Task[None] | None = None
+        self.verified = 0
+        self.failures: list[errors.PledgerError] = []
+
+    def closed(self, run_key: int) -> None:
+        """A run has finished here; it may be in the sample."""
+        if self._share <= 0 or self._random.random() >= self._share or len(self._waiting) >= QUEUE_MAX:
+            return
+        self._waiting.append(run_key)
+        if self._task is None or self._task.done():
+            self._task = self._loop.create_task(self._work(), name="pledger-verification")
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            await self._task
+
+    async def _work(self) -> None:
+        while self._waiting:
+            row = await self._store.read_run(self._waiting.pop(0))
+            definition = self._definitions.get(row.workflow_type)
+            if definition is None:
+                continue
+            try:
+                await replay_run(self._store, row, definition, self._loop)
+                self.verified += 1
+            except errors.PledgerError as error:
+                self.failures.append(error)
+                logger.error("a finished run does not replay: %s", error)  # noqa: TRY400 - the message says it all
+            # Work of others goes first: one replay, then a breath.
+            await asyncio.sleep(0)
+
+
+async def replay_run(
+    store: Store, row: RunRow, definition: WorkflowDefinition, loop: asyncio.AbstractEventLoop
+) -> int:
+    """Replay the whole history of a run, page by page, each in a plain callback of the loop; how many events it had.
+
+    Raises NondeterminismError at the first difference, CorruptHistoryError for a damaged history.
+    """
+    machine = Machine(definition, identity_of(row))
+    reader = HistoryReader(store, row.run_key, row.run_id)
+    try:
+        while page := await reader.next_page():
+            await in_callback(loop, lambda page=page: [machine.replay(each) for each in page])
+        reader.check_end(row)
+    finally:
+        loop.call_soon(machine.destroy)
+    return reader.last_event

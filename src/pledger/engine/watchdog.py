@@ -1,0 +1,85 @@
+"""Watches activations: workflow code that does not give the thread back would stop every run of its worker.
+
+A thread of its own looks at how long the present activation has been running. First it warns, with the stack of the
+code; past the limit it raises `StuckError` inside that code, which blocks the run like any bug. (C code that never
+returns to the interpreter cannot be interrupted: then the warning is all there is, and the lease goes on.)
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import sys
+import threading
+import time
+import traceback
+from typing import TYPE_CHECKING
+
+from pledger.errors import StuckError
+
+if TYPE_CHECKING:
+    from pledger.machine.context import RunIdentity
+
+logger = logging.getLogger("pledger.engine")
+
+
+class Watchdog:
+    """warn_s: an activation longer than this is reported once. limit_s: one longer than this is interrupted; 0: never.
+
+    `enter` and `leave` cost two attribute writes: they are on the hot path.
+    """
+
+    def __init__(self, warn_s: float = 2.0, limit_s: float = 30.0) -> None:
+        self._warn_s = warn_s
+        self._limit_s = limit_s
+        self._identity: RunIdentity | None = None
+        self._activation = 0
+        self._thread_id = 0
+        self._stopped = threading.Event()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def enter(self, identity: RunIdentity) -> None:
+        self._activation += 1
+        self._identity = identity
+
+    def leave(self) -> None:
+        self._identity = None
+
+    def start(self) -> None:
+        """Watch the calling thread."""
+        self._thread_id = threading.get_ident()
+        self._thread = threading.Thread(target=self._watch, name="pledger-watchdog", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _watch(self) -> None:
+        seen, since, warned = -1, 0.0, False
+        period_s = min(self._warn_s, self._limit_s or self._warn_s) / 4
+        while not self._stopped.wait(period_s):
+            identity, activation = self._identity, self._activation
+            now = time.monotonic()
+            if identity is None or activation != seen:
+                seen, since, warned = activation, now, False
+                continue
+            took = now - since
+            if took >= self._warn_s and not warned:
+                warned = True
+                logger.warning("%s has not given the thread back for %.1f s\n%s", identity, took, self._stack())
+            if self._limit_s and took >= self._limit_s:
+                self._interrupt(identity, activation)
+                since = now
+
+    def _stack(self) -> str:
+        frame = sys._current_frames().get(self._thread_id)  # noqa: SLF001 - documented for exactly this
+        return "".join(traceback.format_stack(frame)) if frame is not None else "(no stack)"
+
+    def _interrupt(self, identity: RunIdentity, activation: int) -> None:
+        if self._identity is not identity or self._activation != activation:
+            return
+        logger.error("%s is interrupted: its code ran for more than %.1f s", identity, self._limit_s)
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._thread_id), ctypes.py_object(StuckError))

@@ -1,0 +1,377 @@
+"""Every error that Pledger raises, in one tree.
+
+    PledgerError
+    ├── FailureError                what a workflow or an activity reports; kept across the ledger
+    │   ├── ApplicationError        raised by user code, with a type of its own
+    │   ├── ActivityError           an activity ended without a result; its cause says why
+    │   ├── TimeoutError            a deadline passed; its kind says which
+    │   ├── WorkerLostError         the worker died with an attempt in flight: outcome unknown
+    │   ├── CancelledError          the run or the activity was cancelled
+    │   ├── TerminatedError         an operator ended the run at once
+    │   └── WorkflowFailedError     what `handle.result()` raises for a run that failed; its cause says why
+    ├── DeterminismError            workflow code that cannot be replayed
+    │   ├── NondeterminismError     the code asks for something else than what is recorded
+    │   ├── ForbiddenCallError      the code called what only an activity may call
+    │   └── StuckError              the code did not give the thread back in time
+    ├── RunBlockedError             a bug in workflow code holds the run; its state is intact
+    ├── UsageError                  the caller asked for what cannot be
+    │   ├── PayloadError            a value that cannot be kept, or that does not fit its annotation
+    │   ├── PayloadTooLargeError    a value over the limit
+    │   ├── WorkflowAlreadyStartedError, WorkflowNotFoundError, RunClosedError
+    │   ├── UnknownSignalError, UnknownQueryError, UnknownWorkflowError, UnknownActivityError
+    │   ├── QueryFailedError, NoWorkerError
+    │   ├── InvalidFilterError
+    │   └── InvalidPolicyError      a retry policy or a timeout out of range
+    ├── StoreError                  the database
+    │   ├── StoreUnavailableError   try again: locked, full, unreachable
+    │   ├── SchemaVersionError      the database is newer than this code
+    │   └── CorruptHistoryError     a history row is damaged, missing or changed
+    └── InternalError               a bug of Pledger's own: please report it
+
+Two questions are answered by the class alone: whose fault is it, and may one try again?  Attributes are for
+programs, the message for people; every error survives pickling.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+from datetime import timedelta
+from typing import Any, Literal
+
+__all__ = [
+    "ActivityError",
+    "ApplicationError",
+    "CancelledError",
+    "CorruptHistoryError",
+    "DeterminismError",
+    "FailureError",
+    "ForbiddenCallError",
+    "InternalError",
+    "InvalidFilterError",
+    "InvalidPolicyError",
+    "NoWorkerError",
+    "NondeterminismError",
+    "PayloadError",
+    "PayloadTooLargeError",
+    "PledgerError",
+    "QueryFailedError",
+    "RunBlockedError",
+    "RunClosedError",
+    "SchemaVersionError",
+    "StoreError",
+    "StoreUnavailableError",
+    "StuckError",
+    "TerminatedError",
+    "TimeoutError",
+    "TimeoutKind",
+    "UnknownActivityError",
+    "UnknownQueryError",
+    "UnknownSignalError",
+    "UnknownWorkflowError",
+    "UsageError",
+    "WorkerLostError",
+    "WorkflowAlreadyStartedError",
+    "WorkflowFailedError",
+    "WorkflowNotFoundError",
+]
+
+TimeoutKind = Literal["schedule_to_start", "start_to_close", "schedule_to_close", "heartbeat", "run"]
+
+
+def _rebuild(cls: type[PledgerError], state: dict[str, Any]) -> PledgerError:
+    error = cls.__new__(cls)
+    Exception.__init__(error, state.get("message", ""))
+    error.__dict__.update(state)
+    return error
+
+
+class PledgerError(Exception):
+    """The root. `str(error)` is the message."""
+
+    message: str
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+
+    def __str__(self) -> str:
+        return self.message
+
+    def __reduce__(self) -> Any:
+        # Keyword-only constructors do not survive the default protocol, which calls cls(*args).
+        return _rebuild, (type(self), dict(self.__dict__))
+
+
+# What workflows and activities report ---------------------------------------------------------------------------------
+
+
+class FailureError(PledgerError):
+    """A failure that the ledger keeps: type, message, details, cause chain and traceback.
+
+    remote_traceback: the traceback text of the process where it was raised, or "" for one raised here.
+    """
+
+    remote_traceback: str = ""
+
+
+class ApplicationError(FailureError):
+    """Raised by user code to fail an activity or a workflow on purpose.
+
+    type: the name that retry policies match and that callers see; the class name of a wrapped exception.
+    non_retryable: no further attempt, whatever the policy says.
+    next_retry_delay: asks for this delay before the next attempt instead of the policy's.
+    details: any payload values, given back to the caller as a tuple.
+    """
+
+    def __init__(
+        self,
+        message: str = "",
+        *details: Any,
+        type: str | None = None,  # noqa: A002 - the field's name for it
+        non_retryable: bool = False,
+        next_retry_delay: timedelta | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.details = details
+        self.type = type or self.__class__.__name__
+        self.non_retryable = non_retryable
+        self.next_retry_delay = next_retry_delay
+
+    def __str__(self) -> str:
+        return self.message if self.type == "ApplicationError" else f"{self.type}: {self.message}"
+
+
+class ActivityError(FailureError):
+    """An activity ended without a result. `__cause__` is the last failure of its attempts.
+
+    retry_state: why there was no further attempt: "maximum_attempts", "non_retryable", "timeout", "cancelled".
+    attempt: how many attempts were made.
+    """
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        activity_type: str = "",
+        scheduled_event_id: int = 0,
+        attempt: int = 0,
+        retry_state: str = "",
+    ) -> None:
+        super().__init__(message)
+        self.activity_type = activity_type
+        self.scheduled_event_id = scheduled_event_id
+        self.attempt = attempt
+        self.retry_state = retry_state
+
+
+class TimeoutError(FailureError, builtins.TimeoutError):  # noqa: A001 - the field's name; also catchable as the builtin
+    """A deadline passed. kind: which one.
+
+    last_heartbeat_details: what the attempt reported last, or None.
+    """
+
+    def __init__(self, message: str = "", *, kind: TimeoutKind = "start_to_close", last_heartbeat_details: Any = None):
+        super().__init__(message)
+        self.kind: TimeoutKind = kind
+        self.last_heartbeat_details = last_heartbeat_details
+
+
+class WorkerLostError(FailureError):
+    """The worker died while an attempt was in flight: whether the effect happened is *unknown*.
+
+    Counts as an attempt. With maximum_attempts=1 this is the activity's outcome, never guessed away.
+    """
+
+
+class CancelledError(FailureError, asyncio.CancelledError):
+    """The run or the activity was cancelled; also an `asyncio.CancelledError`."""
+
+
+class TerminatedError(FailureError):
+    """An operator ended the run at once; no clean-up code ran."""
+
+
+class WorkflowFailedError(FailureError):
+    """A run closed without a result. `__cause__` is its failure; `status` the terminal state."""
+
+    def __init__(self, message: str = "", *, workflow_id: str = "", run_id: str = "", status: str = "failed") -> None:
+        super().__init__(message)
+        self.workflow_id = workflow_id
+        self.run_id = run_id
+        self.status = status
+
+
+# Determinism ----------------------------------------------------------------------------------------------------------
+
+
+class DeterminismError(PledgerError):
+    """Workflow code that cannot be replayed. Blocks the run; nothing is lost."""
+
+
+class NondeterminismError(DeterminismError):
+    """The code asks for something else than what is recorded.
+
+    event_id: the first event that differs, or of what the code asks beyond the record.
+    recorded, replayed: the two commands in words; None where one side has nothing.
+    where: file, line and function of the replayed command, or None.
+    """
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        event_id: int = 0,
+        recorded: str | None = None,
+        replayed: str | None = None,
+        where: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.event_id = event_id
+        self.recorded = recorded
+        self.replayed = replayed
+        self.where = where
+
+
+class ForbiddenCallError(DeterminismError):
+    """Workflow code called what is not deterministic or does I/O. call: its name; remedy: what to use instead."""
+
+    def __init__(self, message: str = "", *, call: str = "", remedy: str = "") -> None:
+        super().__init__(message)
+        self.call = call
+        self.remedy = remedy
+
+
+class StuckError(DeterminismError):
+    """Workflow code ran on without waiting for longer than the watchdog allows."""
+
+    def __init__(self, message: str = "the code ran on without waiting for longer than the watchdog allows") -> None:
+        # Raised from another thread by its class alone: it has to know what to say.
+        super().__init__(message)
+
+
+class RunBlockedError(PledgerError):
+    """A bug in workflow code holds the run; its state is intact and it goes on when fitting code takes it.
+
+    failure_type: class name of the bug; traceback: its text, as the worker saw it.
+    """
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        workflow_id: str = "",
+        run_id: str = "",
+        failure_type: str = "",
+        traceback: str = "",
+    ) -> None:
+        super().__init__(message)
+        self.workflow_id = workflow_id
+        self.run_id = run_id
+        self.failure_type = failure_type
+        self.traceback = traceback
+
+
+# Usage ----------------------------------------------------------------------------------------------------------------
+
+
+class UsageError(PledgerError):
+    """The caller asked for what cannot be. Trying again does not help."""
+
+
+class PayloadError(UsageError):
+    """A value that cannot be kept, or that does not fit its annotation. path: where in the value, like `$.lines[0]`."""
+
+    def __init__(self, message: str = "", *, path: str = "$") -> None:
+        super().__init__(message)
+        self.path = path
+
+
+class PayloadTooLargeError(PayloadError):
+    """A value over the limit. size_bytes, size_bytes_max: what it is and what is allowed."""
+
+    def __init__(self, message: str = "", *, size_bytes: int = 0, size_bytes_max: int = 0) -> None:
+        super().__init__(message)
+        self.size_bytes = size_bytes
+        self.size_bytes_max = size_bytes_max
+
+
+class WorkflowAlreadyStartedError(UsageError):
+    """The workflow id is taken, by a run with another input or against the chosen policy."""
+
+    def __init__(self, message: str = "", *, workflow_id: str = "", run_id: str = "") -> None:
+        super().__init__(message)
+        self.workflow_id = workflow_id
+        self.run_id = run_id
+
+
+class WorkflowNotFoundError(UsageError):
+    """No run has this workflow id (and run id)."""
+
+
+class RunClosedError(UsageError):
+    """The run is in a terminal state and takes no message. status: which one."""
+
+    def __init__(self, message: str = "", *, status: str = "") -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class UnknownSignalError(UsageError):
+    """The workflow has no such signal."""
+
+
+class UnknownQueryError(UsageError):
+    """The workflow has no such query."""
+
+
+class UnknownWorkflowError(UsageError):
+    """No definition of this workflow type is known here."""
+
+
+class UnknownActivityError(UsageError):
+    """No definition of this activity is known here."""
+
+
+class QueryFailedError(UsageError):
+    """The query's code raised. The run is untouched."""
+
+
+class NoWorkerError(PledgerError):
+    """No live worker could answer in time. Start one for the task queue and try again."""
+
+
+class InvalidFilterError(UsageError):
+    """A list filter that does not parse, or names an unknown field."""
+
+
+class InvalidPolicyError(UsageError, ValueError):
+    """A retry policy, timeout or other option out of its range."""
+
+
+# Store ----------------------------------------------------------------------------------------------------------------
+
+
+class StoreError(PledgerError):
+    """The database failed."""
+
+
+class StoreUnavailableError(StoreError):
+    """Locked, full, read-only or unreachable: nothing was changed, try again once it is mended."""
+
+
+class SchemaVersionError(StoreError):
+    """The database was written by a newer Pledger."""
+
+
+class CorruptHistoryError(StoreError):
+    """A history row is damaged, missing or changed. run_id, event_id: the first one that is wrong."""
+
+    def __init__(self, message: str = "", *, run_id: str = "", event_id: int = 0) -> None:
+        super().__init__(message)
+        self.run_id = run_id
+        self.event_id = event_id
+
+
+class InternalError(PledgerError):
+    """A bug of Pledger's own. Please report it with the traceback."""

@@ -1,0 +1,15 @@
+"""From annotated Python values to JSON trees and back. `payloads.py` is the door; nothing else imports from here.
+
+    json_tree   JSON text <-> tree, its limits, and the paths that errors name
+    codec       what a codec is, the envelope {"$type": ..., "value": ...}, and the words of a misfit
+    scalars     values without parts: str, int, float, Decimal, datetime, UUID, enums ...
+    containers  list, tuple, set, frozenset, dict
+    untyped     positions without a usable annotation
+    unions      A | B, Optional, Literal
+    records     dataclasses, attrs classes, msgspec Structs, NamedTuples, TypedDicts, pydantic models
+    hints       annotation -> codec, once per annotation
+
+Why not msgspec's own typed encoder: it writes by the run-time type and reads by the annotation, so that a tuple under
+`Any`, a NaN, an int annotated as `str` or the zone of a datetime changes on its way and nobody is told. Here one codec
+does both ways, checks while it writes, and leaves only the JSON text to msgspec.
+"""

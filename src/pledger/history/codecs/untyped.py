@@ -1,0 +1,73 @@
+"""Positions without a usable annotation: Any, object, bare list and dict, a missing annotation.
+
+What JSON carries exactly is written plainly: str, int, finite float, bool, None, list, dict with str keys. The other
+supported types travel in an envelope with their name and come back as what they were. Anything else is refused: it
+could only come back as something else.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pledger.history.codecs.codec import ALL_KINDS, TYPE, Codec, NoneType, described, envelope, type_name
+from pledger.history.codecs.containers import ArrayCodec, DictCodec
+from pledger.history.codecs.json_tree import Misfit, check_depth
+from pledger.history.codecs.scalars import TEXTS, finite
+
+
+class AnyCodec(Codec):
+    name = "Any"
+    types = ()
+    kinds = ALL_KINDS
+    passes = frozenset({str, int, bool, NoneType})
+    reads = frozenset({str, int, bool, NoneType, float})
+
+    def __init__(self) -> None:
+        self._list = ArrayCodec(list, self)
+        self._dict = DictCodec(self, self)
+        marked = (ArrayCodec(tuple, self), ArrayCodec(set, self), ArrayCodec(frozenset, self), *TEXTS)
+        self._marked_by_type: dict[type, Codec] = {codec.types[0]: codec for codec in marked}
+        self._by_tag: dict[str, Codec] = {codec.tag: codec for codec in (*marked, self._dict)}
+
+    def encode(self, value: object, depth: int, /) -> object:
+        cls = type(value)
+        if cls in self.passes:
+            return value
+        if cls is dict:
+            return self._dict.encode(value, depth)
+        if cls is list:
+            return self._list.encode(value, depth)
+        if type(value) is float:
+            return finite(value)
+        codec = self._marked_by_type.get(cls)
+        if codec is None:
+            raise self.refused(value)
+        check_depth(depth)
+        return envelope(codec.tag, codec.encode(value, depth + 1))
+
+    def decode(self, tree: object) -> object:
+        if type(tree) is dict:
+            return self._open(tree) if TYPE in tree else self._dict.decode(tree)
+        if type(tree) is list:
+            return self._list.decode(tree)
+        return tree
+
+    def _open(self, tree: dict[str, object]) -> object:
+        mark = tree[TYPE]
+        codec = self._by_tag.get(mark) if isinstance(mark, str) else None
+        if codec is None:
+            raise Misfit(
+                f"found {described(tree)}, which is no type known here; known are {', '.join(sorted(self._by_tag))}. A "
+                f'key {TYPE} of your own is written as {{"{TYPE}": "dict", "value": [["{TYPE}", ...], ...]}}.'
+            )
+        return codec.decode(tree)
+
+    def refused(self, value: object) -> Misfit:
+        name = type_name(type(value))
+        return Misfit(
+            f"a value of type {name} is at a place without annotation, from where it could not come back. Annotate the "
+            f"parameter, field or result with {name}, or convert the value to a plain one."
+        )
+
+
+ANY: Final = AnyCodec()

@@ -1,0 +1,191 @@
+"""Everything that a history can hold: inputs (what reached the run) and commands (what its code asked for).
+
+A history is a list of transitions (`transition.py`); each holds its inputs, then the commands that the workflow's code
+gave in answer. Every input and every command takes one `event_id`, counted from 1 in one run.
+
+The records are arrays on the wire and each carries a number as its tag. Tags are never reused; a field is only ever
+added at the end, with a default: an old history then still decodes, and an old worker skips what it does not know.
+Times are milliseconds since 1970 UTC (`_ms`), durations are milliseconds (`_ms`, said in the docstring).
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from pledger.history.failures import Failure
+from pledger.history.retry import RetryPolicyRecord
+
+
+class Event(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """Base of inputs and commands: an immutable record."""
+
+
+# Inputs: past tense ---------------------------------------------------------------------------------------------------
+
+
+class RunStarted(Event, tag=1):
+    """The run exists.
+
+    args: the arguments as one JSON array. seed: feeds every draw of the run, and its successors' after a reset.
+    deadline_ms: when the run times out, or None.
+    """
+
+    workflow_type: str
+    args: bytes
+    seed: bytes
+    task_queue: str = "default"
+    deadline_ms: int | None = None
+
+
+class ActivityCompleted(Event, tag=2):
+    """result: JSON. attempt: the 1-based attempt that brought it."""
+
+    scheduled_event_id: int
+    result: bytes
+    attempt: int = 1
+
+
+class ActivityFailed(Event, tag=3):
+    """No further attempt follows. retry_state: why ("maximum_attempts", "non_retryable", "timeout", "cancelled")."""
+
+    scheduled_event_id: int
+    failure: Failure
+    retry_state: str
+    attempt: int = 1
+
+
+class TimerFired(Event, tag=4):
+    started_event_id: int
+
+
+class SignalReceived(Event, tag=5):
+    """args: JSON array. message_id: the sender's; one is delivered once in a chain."""
+
+    name: str
+    args: bytes
+    message_id: str
+
+
+class CancelRequested(Event, tag=6):
+    """request_id: names the cancel message, whose verdict is written when the run closes."""
+
+    reason: str
+    request_id: str
+
+
+class RunTerminated(Event, tag=7):
+    """An operator ended the run; the code is not told."""
+
+    reason: str
+
+
+class RunTimedOut(Event, tag=8):
+    """The run's own deadline passed; the code is not told."""
+
+
+# Commands: imperative -------------------------------------------------------------------------------------------------
+
+
+class ActivityOptions(msgspec.Struct, array_like=True, frozen=True, gc=False, omit_defaults=True):
+    """The contract of one scheduled activity, resolved from its definition and the call. Durations in ms.
+
+    start_to_close_ms bounds one attempt; schedule_to_close_ms all of them; schedule_to_start_ms the wait in the queue;
+    heartbeat_ms the silence of an attempt. None: no such bound. retry None: the default policy.
+    cancellation: "try" (the code goes on at once), "wait" (it waits for the outcome) or "abandon" (nobody is told).
+    """
+
+    start_to_close_ms: int | None = None
+    schedule_to_close_ms: int | None = None
+    schedule_to_start_ms: int | None = None
+    heartbeat_ms: int | None = None
+    retry: RetryPolicyRecord | None = None
+    cancellation: str = "try"
+
+
+class ScheduleActivity(Event, tag=21):
+    """args: JSON array. task_queue None: the run's own. idempotency_key None: the default, from the position."""
+
+    activity_type: str
+    args: bytes
+    options: ActivityOptions
+    task_queue: str | None = None
+    idempotency_key: str | None = None
+
+
+class CancelActivity(Event, tag=22):
+    scheduled_event_id: int
+
+
+class StartTimer(Event, tag=23):
+    """delay_ms counts from the transition's time; fire_at_ms is that sum, so that nothing has to add it again."""
+
+    delay_ms: int
+    fire_at_ms: int
+
+
+class CancelTimer(Event, tag=24):
+    started_event_id: int
+
+
+class RecordPatch(Event, tag=25):
+    """The run took the new side of `workflow.patched(patch_id)`."""
+
+    patch_id: str
+
+
+class CompleteRun(Event, tag=31):
+    """result: JSON."""
+
+    result: bytes
+
+
+class FailRun(Event, tag=32):
+    failure: Failure
+
+
+class CancelRun(Event, tag=33):
+    """The code ended by the cancellation that was asked of it."""
+
+    failure: Failure
+
+
+Input: TypeAlias = (
+    RunStarted
+    | ActivityCompleted
+    | ActivityFailed
+    | TimerFired
+    | SignalReceived
+    | CancelRequested
+    | RunTerminated
+    | RunTimedOut
+)
+Command: TypeAlias = (
+    ScheduleActivity
+    | CancelActivity
+    | StartTimer
+    | CancelTimer
+    | RecordPatch
+    | CompleteRun
+    | FailRun
+    | CancelRun
+)
+ClosingCommand: TypeAlias = CompleteRun | FailRun | CancelRun
+
+#: Commands as history events are told in the past tense; inputs already are.
+PAST_TENSE: dict[type[Event], str] = {
+    ScheduleActivity: "ActivityScheduled",
+    CancelActivity: "ActivityCancelRequested",
+    StartTimer: "TimerStarted",
+    CancelTimer: "TimerCancelled",
+    RecordPatch: "PatchRecorded",
+    CompleteRun: "RunCompleted",
+    FailRun: "RunFailed",
+    CancelRun: "RunCancelled",
+}
+
+
+def event_type(event: Event) -> str:
+    """The event's name as people see it: `ActivityScheduled` for the command `ScheduleActivity`."""
+    return PAST_TENSE.get(type(event)) or type(event).__name__

@@ -1,0 +1,159 @@
+"""Failures as the ledger keeps them, and their way from and to exceptions.
+
+A failure keeps the type, message, details, cause chain and traceback of an exception, so that what a caller catches in
+another process, or a year later, says what the first one said. Nothing is unpickled: an exception of a class that is
+not ours comes back as an `ApplicationError` whose `type` is that class's name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import traceback as tb
+from datetime import timedelta
+from typing import Any, cast
+
+import msgspec
+
+from pledger import errors
+from pledger.history import payloads
+
+#: A cause chain longer than this is cut: it is bounded like everything in a history.
+CAUSES_MAX = 20
+#: Text longer than this is cut in the middle of the ledger's record, never in the log of the process that saw it.
+TEXT_MAX = 16_000
+
+
+class Failure(msgspec.Struct, array_like=True, frozen=True):
+    """kind: "application", "activity", "timeout", "worker_lost", "cancelled" or "terminated".
+
+    details: JSON array of payload values, or None. attributes: what the kind needs beyond that (all JSON values).
+    next_retry_delay_ms: what the error asked for, or None.
+    """
+
+    kind: str
+    type: str
+    message: str
+    traceback: str = ""
+    details: bytes | None = None
+    non_retryable: bool = False
+    next_retry_delay_ms: int | None = None
+    cause: Failure | None = None
+    attributes: dict[str, Any] | None = None
+
+
+_decoder = msgspec.msgpack.Decoder(Failure)
+
+decode = _decoder.decode
+
+
+def from_exception(error: BaseException, *, depth: int = 0) -> Failure:
+    """The record of `error` with its causes."""
+    cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    inner = from_exception(cause, depth=depth + 1) if cause is not None and depth < CAUSES_MAX else None
+    text = _traceback_text(error)
+    message = _cut(error.message if isinstance(error, errors.PledgerError) else str(error))
+    match error:
+        case errors.ApplicationError():
+            delay = error.next_retry_delay
+            return Failure(
+                "application",
+                error.type,
+                message,
+                text,
+                _details(error.details),
+                error.non_retryable,
+                None if delay is None else round(delay.total_seconds() * 1000),
+                inner,
+            )
+        case errors.ActivityError():
+            attributes = {
+                "activity_type": error.activity_type,
+                "scheduled_event_id": error.scheduled_event_id,
+                "attempt": error.attempt,
+                "retry_state": error.retry_state,
+            }
+            return Failure("activity", "ActivityError", message, text, cause=inner, attributes=attributes)
+        case errors.TimeoutError():
+            details = None if error.last_heartbeat_details is None else _details((error.last_heartbeat_details,))
+            return Failure("timeout", "TimeoutError", message, text, details, cause=inner, attributes={"kind": error.kind})
+        case errors.WorkerLostError():
+            return Failure("worker_lost", "WorkerLostError", message, text, cause=inner)
+        case errors.TerminatedError():
+            return Failure("terminated", "TerminatedError", message, text, cause=inner)
+        case asyncio.CancelledError():
+            return Failure("cancelled", "CancelledError", message, text, cause=inner)
+        case builtins.TimeoutError():
+            return Failure("application", "TimeoutError", message, text, cause=inner)
+        case _:
+            return Failure("application", type(error).__name__, message, text, cause=inner)
+
+
+def to_exception(failure: Failure) -> errors.FailureError | errors.CancelledError:
+    """The exception that `failure` records, its causes chained."""
+    error: errors.FailureError
+    attributes = failure.attributes or {}
+    details = _undetailed(failure.details)
+    match failure.kind:
+        case "activity":
+            error = errors.ActivityError(failure.message, **attributes)
+        case "timeout":
+            last = details[0] if details else None
+            error = errors.TimeoutError(failure.message, last_heartbeat_details=last, **attributes)
+        case "worker_lost":
+            error = errors.WorkerLostError(failure.message)
+        case "terminated":
+            error = errors.TerminatedError(failure.message)
+        case "cancelled":
+            error = errors.CancelledError(failure.message)
+        case _:
+            delay = failure.next_retry_delay_ms
+            error = errors.ApplicationError(
+                failure.message,
+                *details,
+                type=failure.type,
+                non_retryable=failure.non_retryable,
+                next_retry_delay=None if delay is None else timedelta(milliseconds=delay),
+            )
+    error.remote_traceback = failure.traceback
+    if failure.cause is not None:
+        error.__cause__ = to_exception(failure.cause)
+    return error
+
+
+def with_cause(failure: Failure, cause: Failure | None) -> Failure:
+    """`failure` with `cause` at the end of its chain, so that what happened first stays visible."""
+    if cause is None:
+        return failure
+    inner = cause if failure.cause is None else with_cause(failure.cause, cause)
+    return msgspec.structs.replace(failure, cause=inner)
+
+
+def _details(values: tuple[Any, ...]) -> bytes | None:
+    if not values:
+        return None
+    try:
+        return payloads.encode(list(values))
+    except errors.PayloadError:
+        # The failure itself must reach the ledger; a detail that cannot be kept is told by its representation.
+        return payloads.encode([_cut(repr(value)) for value in values])
+
+
+def _undetailed(data: bytes | None) -> list[Any]:
+    return [] if data is None else cast("list[Any]", payloads.decode(data))
+
+
+def _traceback_text(error: BaseException) -> str:
+    remote = getattr(error, "remote_traceback", "")
+    if remote or error.__traceback__ is None:
+        return cast("str", remote)
+    return _cut("".join(tb.format_exception(type(error), error, error.__traceback__, chain=False)))
+
+
+def _cut(text: str) -> str:
+    # Lone surrogates cannot be encoded; they must not stop the failure from being kept.
+    text = text.encode("utf-8", "backslashreplace").decode()
+    if len(text) <= TEXT_MAX:
+        return text
+    half = TEXT_MAX // 2
+    return f"{text[:half]}\n... {len(text) - TEXT_MAX} characters left out ...\n{text[-half:]}"

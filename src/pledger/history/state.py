@@ -1,0 +1,197 @@
+"""The fold from a history to the state of its run: what is pending, what it waits for, how it ended.
+
+For reading and for checks; the machine itself goes by replay. The transitions that are possible stand in `_APPLY`: an
+event type without an entry does not type-check into a history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from pledger.history import events
+from pledger.history.events import Event
+from pledger.history.failures import Failure
+from pledger.history.transition import Transition
+
+Status: TypeAlias = Literal["running", "completed", "failed", "cancelled", "terminated", "timed_out"]
+
+
+@dataclass(slots=True)
+class PendingActivity:
+    """scheduled_ms: when. cancel_requested: the code no longer wants it."""
+
+    command: events.ScheduleActivity
+    scheduled_ms: int
+    cancel_requested: bool = False
+
+
+@dataclass(slots=True)
+class PendingTimer:
+    started_ms: int
+    fire_at_ms: int
+
+
+@dataclass(slots=True)
+class RunState:
+    """What a history amounts to. Pending things are keyed by the event that asked for them.
+
+    result: JSON of a completed run. failure: of one that ended badly. closed_ms: None while it is open.
+    activities_done, activities_failed, signals, timers_fired: counts.
+    """
+
+    status: Status = "running"
+    workflow_type: str = ""
+    args: bytes = b"[]"
+    started_ms: int = 0
+    closed_ms: int | None = None
+    deadline_ms: int | None = None
+    result: bytes | None = None
+    failure: Failure | None = None
+    reason: str = ""
+    activities: dict[int, PendingActivity] = field(default_factory=dict)
+    timers: dict[int, PendingTimer] = field(default_factory=dict)
+    patches: set[str] = field(default_factory=set)
+    cancel_requests: list[events.CancelRequested] = field(default_factory=list)
+    codes: list[str] = field(default_factory=list)
+    last_event: int = 0
+    last_ms: int = 0
+    activities_done: int = 0
+    activities_failed: int = 0
+    timers_fired: int = 0
+    signals: int = 0
+
+
+class ImpossibleEventError(ValueError):
+    """The event cannot follow: the history is not one that this engine wrote."""
+
+
+def fold(transitions: Iterable[Transition], state: RunState | None = None) -> RunState:
+    """The state after the transitions, from the beginning or from `state` (which is changed and returned).
+
+    Raises ImpossibleEventError for an event that cannot follow: anything after the end, an outcome of what is not
+    pending, a second start.
+    """
+    state = state or RunState()
+    for transition in transitions:
+        state.last_ms = transition.time_ms
+        if transition.code is not None and (not state.codes or state.codes[-1] != transition.code):
+            state.codes.append(transition.code)
+        for event in transition.events():
+            apply(state, event)
+    return state
+
+
+def apply(state: RunState, event: Event) -> None:
+    """Take one event in; its id is the next one. `state.last_ms` is its time."""
+    state.last_event += 1
+    if state.status != "running":
+        raise ImpossibleEventError(f"event {state.last_event} ({events.event_type(event)}) follows the end of the run")
+    if (state.last_event == 1) != isinstance(event, events.RunStarted):
+        raise ImpossibleEventError(f"event {state.last_event} is {events.event_type(event)}")
+    _APPLY[type(event)](state, event)
+
+
+def _started(state: RunState, event: events.RunStarted) -> None:
+    state.workflow_type, state.args, state.started_ms = event.workflow_type, event.args, state.last_ms
+    state.deadline_ms = event.deadline_ms
+
+
+def _scheduled(state: RunState, event: events.ScheduleActivity) -> None:
+    state.activities[state.last_event] = PendingActivity(event, state.last_ms)
+
+
+def _activity_cancel(state: RunState, event: events.CancelActivity) -> None:
+    pending = state.activities.get(event.scheduled_event_id)
+    if pending is None:
+        raise ImpossibleEventError(f"event {state.last_event} cancels event {event.scheduled_event_id}, not pending")
+    pending.cancel_requested = True
+    if pending.command.options.cancellation == "try":
+        del state.activities[event.scheduled_event_id]
+
+
+def _completed(state: RunState, event: events.ActivityCompleted) -> None:
+    # An outcome may meet a cancellation of the same transition; then nobody waited any more.
+    if state.activities.pop(event.scheduled_event_id, None) is not None:
+        state.activities_done += 1
+
+
+def _failed(state: RunState, event: events.ActivityFailed) -> None:
+    if state.activities.pop(event.scheduled_event_id, None) is not None:
+        state.activities_failed += 1
+
+
+def _timer(state: RunState, event: events.StartTimer) -> None:
+    state.timers[state.last_event] = PendingTimer(state.last_ms, event.fire_at_ms)
+
+
+def _fired(state: RunState, event: events.TimerFired) -> None:
+    if state.timers.pop(event.started_event_id, None) is not None:
+        state.timers_fired += 1
+
+
+def _timer_cancelled(state: RunState, event: events.CancelTimer) -> None:
+    state.timers.pop(event.started_event_id, None)
+
+
+def _signal(state: RunState, event: events.SignalReceived) -> None:
+    state.signals += 1
+
+
+def _cancel(state: RunState, event: events.CancelRequested) -> None:
+    state.cancel_requests.append(event)
+
+
+def _patch(state: RunState, event: events.RecordPatch) -> None:
+    state.patches.add(event.patch_id)
+
+
+def _close(state: RunState, status: Status) -> None:
+    state.status, state.closed_ms = status, state.last_ms
+    state.activities.clear()
+    state.timers.clear()
+
+
+def _complete(state: RunState, event: events.CompleteRun) -> None:
+    _close(state, "completed")
+    state.result = event.result
+
+
+def _fail(state: RunState, event: events.FailRun) -> None:
+    _close(state, "failed")
+    state.failure = event.failure
+
+
+def _cancelled(state: RunState, event: events.CancelRun) -> None:
+    _close(state, "cancelled")
+    state.failure = event.failure
+
+
+def _terminated(state: RunState, event: events.RunTerminated) -> None:
+    _close(state, "terminated")
+    state.reason = event.reason
+
+
+def _timed_out(state: RunState, event: events.RunTimedOut) -> None:
+    _close(state, "timed_out")
+
+
+_APPLY: dict[type[Event], Callable[[RunState, Any], None]] = {
+    events.RunStarted: _started,
+    events.ActivityCompleted: _completed,
+    events.ActivityFailed: _failed,
+    events.TimerFired: _fired,
+    events.SignalReceived: _signal,
+    events.CancelRequested: _cancel,
+    events.RunTerminated: _terminated,
+    events.RunTimedOut: _timed_out,
+    events.ScheduleActivity: _scheduled,
+    events.CancelActivity: _activity_cancel,
+    events.StartTimer: _timer,
+    events.CancelTimer: _timer_cancelled,
+    events.RecordPatch: _patch,
+    events.CompleteRun: _complete,
+    events.FailRun: _fail,
+    events.CancelRun: _cancelled,
+}

@@ -1,0 +1,69 @@
+"""A transition: one atomic append to one run's history, and the chain of checksums over them.
+
+Recorded as its inputs, then its commands, with one time stamp and the identity of the code that made it. The checksum
+of a row covers the one before it and its own position, so that a changed, lost, swapped or truncated row is found; the
+head of the chain is kept in the run's row.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Final
+
+import msgspec
+
+from pledger.history.events import Command, Event, Input
+
+#: Version of the saved form; an older one is brought up by single steps in `decode`.
+FORMAT: Final = 1
+
+#: The head of an empty history.
+CHAIN_START: Final = bytes(8)
+
+
+class Transition(msgspec.Struct, array_like=True, frozen=True):
+    """time_ms: what `workflow.now()` returns throughout. code: the identity of the code that made it, or None where
+    it is the same as in the transition before."""
+
+    format: int
+    time_ms: int
+    code: str | None
+    inputs: tuple[Input, ...]
+    commands: tuple[Command, ...] = ()
+
+    def events(self) -> tuple[Event, ...]:
+        """Inputs, then commands: in the order of their event ids."""
+        return (*self.inputs, *self.commands)
+
+
+class StoredTransition(msgspec.Struct, frozen=True):
+    """A transition as a store keeps it. first_event_id: the position of its first event; body: `encode`d."""
+
+    first_event_id: int
+    body: bytes
+    checksum: bytes
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Transition)
+
+encode = _encoder.encode
+
+
+def encode_event(event: Event) -> bytes:
+    """One event by itself, as a message or a task row keeps it."""
+    return _encoder.encode(event)
+
+
+def decode(body: bytes) -> Transition:
+    """The transition of a stored body. Raises msgspec.MsgspecError when it is damaged."""
+    return _decoder.decode(body)
+
+
+def checksum(previous: bytes, first_event_id: int, body: bytes) -> bytes:
+    """The next link of the chain: 8 bytes.
+
+    BLAKE2b, as the standard library has it in C: a 64-bit digest is ample against accidents, which is what it is for;
+    tampering by somebody who can write the file is the audit log's subject, not this one's.
+    """
+    return hashlib.blake2b(body, digest_size=8, key=previous + first_event_id.to_bytes(8, "big")).digest()

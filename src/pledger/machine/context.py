@@ -1,0 +1,329 @@
+"""The context of one run: what the workflow API does while the run's code is being activated.
+
+Every call of user code that asks for something (an activity, a timer, a patch) becomes an `Asked`: a command and whatever
+waits for its outcome. Commands get their event ids when the transition is sealed, not when they are asked for: inside a
+transition order carries no meaning, and on replay the ids are those of the record.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
+
+from pledger.errors import ForbiddenCallError, UsageError
+from pledger.history import events, payloads
+from pledger.history.events import Command, ScheduleActivity
+from pledger.machine.definitions import ActivityDefinition, StepOptions
+from pledger.machine.draws import Draws
+from pledger.machine.loop import LoopTimer, WorkflowFuture, WorkflowLoop
+
+if TYPE_CHECKING:
+    import random
+    import uuid
+
+    import msgspec
+
+T = TypeVar("T")
+
+#: Activities that one run may have pending at a time (promise 10).
+PENDING_ACTIVITIES_MAX: Final = 10_000
+
+_PACKAGE = str(Path(__file__).parents[1])
+_ASYNCIO = str(Path(asyncio.__file__).parent)
+_NO_OPTIONS = StepOptions()
+
+
+class RunIdentity:
+    """Who a run is: what `workflow.info()` shows of it."""
+
+    __slots__ = ("chain_id", "namespace", "run_id", "segment", "task_queue", "workflow_id", "workflow_type")
+
+    def __init__(
+        self,
+        *,
+        namespace: str,
+        workflow_id: str,
+        run_id: str,
+        workflow_type: str,
+        task_queue: str,
+        chain_id: str | None = None,
+        segment: int = 0,
+    ) -> None:
+        self.namespace = namespace
+        self.workflow_id = workflow_id
+        self.run_id = run_id
+        self.workflow_type = workflow_type
+        self.task_queue = task_queue
+        self.chain_id = chain_id or run_id
+        self.segment = segment
+
+    def __str__(self) -> str:
+        return f"workflow {self.workflow_id!r} ({self.workflow_type}, run {self.run_id})"
+
+
+class Asked:
+    """A command that the code gave in the running activation, and who waits for it.
+
+    path: spawn path of the asking task. where: file, line and function, noted only on replay (it costs a walk up the
+    stack). withdrawn: cancelled before the transition ended, as if never asked.
+    """
+
+    __slots__ = ("command", "path", "waiter", "where", "withdrawn")
+
+    def __init__(self, command: Command, waiter: ActivityHandle[Any] | LoopTimer | None, path: tuple[int, ...]) -> None:
+        self.command = command
+        self.waiter = waiter
+        self.path = path
+        self.where: str | None = None
+        self.withdrawn = False
+
+
+class ActivityHandle(WorkflowFuture[T]):
+    """The outcome of a scheduled activity, as a future. Cancelling it cancels the activity, as its type says.
+
+    event_id: where it was scheduled; 0 until the transition is sealed. scheduled_ms: when.
+    """
+
+    def __init__(self, context: RunContext, asked: ScheduleActivity, decode: Callable[[bytes], Any]) -> None:
+        super().__init__(loop=context.loop)
+        self._run = context
+        self.command = asked
+        self.decode = decode
+        self.event_id = 0
+        self.scheduled_ms = context.now_ms
+        self.asked: Asked | None = None
+        self.cancel_asked = False
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        if self.done():
+            return False
+        waits = self.command.options.cancellation == "wait"
+        withdrawn = self._run.cancel_activity(self)
+        if waits and not withdrawn:
+            return True  # the outcome, cancelled or not, still comes
+        return super().cancel(msg)
+
+
+class RunContext:
+    """One run's side of the workflow API, and the `Timers` of its loop.
+
+    replaying: the activation re-enacts a recorded transition. dead: the run has left memory; the API raises.
+    read_only: a query is being answered, named by its text, or None.
+    """
+
+    def __init__(self, identity: RunIdentity, seed: bytes) -> None:
+        self.identity = identity
+        self.loop = WorkflowLoop(self, seed)
+        self.draws = Draws(seed)
+        self.asked: list[Asked] = []
+        self.activities: dict[int, ActivityHandle[Any]] = {}
+        self.timers: dict[int, LoopTimer] = {}
+        self.conditions: dict[int, tuple[Callable[[], bool], asyncio.Future[None]]] = {}
+        self.patches: dict[str, bool] = {}
+        self.recorded_patches: frozenset[str] = frozenset()
+        self.replaying = False
+        self.dead = False
+        self.read_only: str | None = None
+        self.now_ms = 0
+        self.started_ms = 0
+        self.events = 0
+        self.payload_bytes_max = payloads.PAYLOAD_BYTES_MAX
+        self.cancel_reason: str | None = None
+        self._condition_ordinal = 0
+
+    # Commands ---------------------------------------------------------------------------------------------------------
+
+    def ask(self, command: Command, waiter: ActivityHandle[Any] | LoopTimer | None = None) -> Asked:
+        """Note one command of the running activation. Raises in a query and in a run that has left memory."""
+        self.check_may_ask()
+        asked = Asked(command, waiter, self.loop.current_path())
+        if self.replaying:
+            asked.where = _where()
+        self.asked.append(asked)
+        return asked
+
+    def check_may_ask(self) -> None:
+        if self.dead or self.read_only is not None:
+            self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        if self.dead:
+            # BaseException: clean-up code of a run that leaves memory must not go on as if it were live.
+            raise asyncio.CancelledError("this run has left the worker's memory")
+        remedy = "only read state here; act in the run method, a signal or an update"
+        raise ForbiddenCallError(f"{self.read_only} may not act or draw: {remedy}", call=str(self.read_only), remedy=remedy)
+
+    def schedule_activity(
+        self,
+        activity_type: str,
+        args: bytes,
+        options: events.ActivityOptions,
+        decode: Callable[[bytes], Any],
+        *,
+        task_queue: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> ActivityHandle[Any]:
+        """Schedule one activity. Raises PayloadTooLargeError, and UsageError at the bound of pending activities."""
+        if len(args) > self.payload_bytes_max:
+            what = f"the input of activity {activity_type!r} in {self.identity}"
+            payloads.check_size(args, what, self.payload_bytes_max)
+        if len(self.activities) + len(self.asked) >= PENDING_ACTIVITIES_MAX:
+            raise UsageError(
+                f"{self.identity} has {PENDING_ACTIVITIES_MAX} activities pending, the bound of one run; "
+                f"wait for some before scheduling more"
+            )
+        command = ScheduleActivity(activity_type, args, options, task_queue, idempotency_key)
+        handle: ActivityHandle[Any] = ActivityHandle(self, command, decode)
+        handle.asked = self.ask(command, handle)
+        return handle
+
+    def cancel_activity(self, handle: ActivityHandle[Any]) -> bool:
+        """Withdraw the command (True) or ask for the attempt to stop (False)."""
+        if self.dead:
+            return True
+        if handle.asked is not None:
+            handle.asked.withdrawn = True
+            handle.asked = None
+            return True
+        if not handle.cancel_asked and handle.command.options.cancellation != "abandon":
+            handle.cancel_asked = True
+            self.ask(events.CancelActivity(handle.event_id))
+        if handle.command.options.cancellation != "wait":
+            self.activities.pop(handle.event_id, None)
+        return False
+
+    def start_timer(self, timer: LoopTimer, delay_ms: int) -> None:
+        timer.fire_at_ms = self.now_ms + delay_ms
+        timer.scheduled_command = self.ask(events.StartTimer(delay_ms, timer.fire_at_ms), timer)
+
+    def cancel_timer(self, timer: LoopTimer) -> None:
+        if self.dead:
+            return
+        asked = timer.scheduled_command
+        if isinstance(asked, Asked):
+            asked.withdrawn = True
+            timer.scheduled_command = None
+        elif self.timers.pop(timer.event_id, None) is not None:
+            self.ask(events.CancelTimer(timer.event_id))
+
+    # Conditions -------------------------------------------------------------------------------------------------------
+
+    def add_condition(self, holds: Callable[[], bool]) -> tuple[int, asyncio.Future[None]]:
+        """Wait until `holds()` after some step of the run; the key takes it back."""
+        self.check_may_ask()
+        self._condition_ordinal += 1
+        future = self.loop.create_future()
+        self.conditions[self._condition_ordinal] = (holds, future)
+        return self._condition_ordinal, future
+
+    def remove_condition(self, key: int) -> None:
+        self.conditions.pop(key, None)
+
+    def settle_conditions(self) -> bool:
+        """Resolve the conditions that hold now; whether there was one."""
+        settled = False
+        for key, (holds, future) in list(self.conditions.items()):
+            if future.done():
+                continue
+            try:
+                if not holds():
+                    continue
+            except Exception as error:  # noqa: BLE001 - user code; its waiter gets it
+                future.set_exception(error)
+            else:
+                future.set_result(None)
+            self.conditions.pop(key, None)
+            settled = True
+        return settled
+
+    # Reading ----------------------------------------------------------------------------------------------------------
+
+    def now(self) -> datetime:
+        return datetime.fromtimestamp(self.now_ms / 1000, UTC)
+
+    def patched(self, patch_id: str) -> bool:
+        """Whether the run takes the new side: True and recorded when asked first while live, else as recorded."""
+        known = self.patches.get(patch_id)
+        if known is not None:
+            return known
+        taken = not self.replaying or patch_id in self.recorded_patches
+        self.check_may_ask()
+        self.patches[patch_id] = taken
+        if taken:
+            self.ask(events.RecordPatch(patch_id))
+        return taken
+
+    def deprecate_patch(self, patch_id: str) -> None:
+        """The old side is gone from the code; histories that recorded the patch still replay."""
+        if self.replaying and patch_id in self.recorded_patches and patch_id not in self.patches:
+            self.patches[patch_id] = True
+            self.ask(events.RecordPatch(patch_id))
+
+    def draw_uuid(self, caller: str, name: str | None) -> uuid.UUID:
+        self.check_may_ask()
+        return self.draws.uuid4(self.loop.current_path(), caller, name)
+
+    def draw_generator(self, caller: str, name: str | None) -> random.Random:
+        self.check_may_ask()
+        return self.draws.generator(self.loop.current_path(), caller, name)
+
+
+def current() -> RunContext | None:
+    """The context of the run whose code is running in this thread, or None outside of workflow code."""
+    loop = asyncio._get_running_loop()  # noqa: SLF001 - documented for event loops; get_running_loop raises instead
+    return loop.owner if type(loop) is WorkflowLoop else None
+
+
+def required(call: str) -> RunContext:
+    """The same, where it must be there. Raises UsageError naming `call`."""
+    context = current()
+    if context is None:
+        raise UsageError(f"{call} works only in workflow code, and this is not: no run is being activated here")
+    return context
+
+
+def schedule_call(
+    definition: ActivityDefinition[Any, Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    options: StepOptions = _NO_OPTIONS,
+) -> ActivityHandle[Any] | None:
+    """Schedule a call of the activity, its options over those of the definition; None outside of workflow code."""
+    loop = asyncio._get_running_loop()  # noqa: SLF001 - as in `current`, written out: this is the hot path
+    if type(loop) is not WorkflowLoop:
+        return None
+    context: RunContext = loop.owner
+    stated = definition.options if options is _NO_OPTIONS else options.over(definition.options)
+    key = definition.idempotency_key
+    return context.schedule_activity(
+        definition.name,
+        definition.signature.encode_args(args, kwargs),
+        definition.record if options is _NO_OPTIONS else stated.record(),
+        definition.signature.decode_result,
+        task_queue=stated.task_queue,
+        idempotency_key=None if key is None else str(key(*args, **kwargs)),
+    )
+
+
+ActivityDefinition.schedule = staticmethod(schedule_call)  # type: ignore[assignment]
+
+
+def caller_name(depth: int) -> str:
+    """The qualified name of the function `depth` frames above the caller: stable under edits elsewhere in its file."""
+    code = sys._getframe(depth + 1).f_code  # noqa: SLF001 - the only way to know the caller without its help
+    return code.co_qualname
+
+
+def _where() -> str | None:
+    """File, line and function of the user code that is asking: the nearest frame that is neither ours nor asyncio's."""
+    frame = sys._getframe(2)  # noqa: SLF001 - see caller_name
+    while frame is not None:
+        path = frame.f_code.co_filename
+        if not path.startswith((_PACKAGE, _ASYNCIO)):
+            return f"{Path(path).name}:{frame.f_lineno}, in {frame.f_code.co_qualname}"
+        frame = frame.f_back  # type: ignore[assignment] # None ends the walk
+    return None

@@ -1,0 +1,276 @@
+"""Definitions: what `workflow.defn` and `activity.defn` make of functions and classes. The contract of a step lives here."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeAlias, TypeVar, cast
+
+from pledger.errors import InvalidPolicyError, UsageError
+from pledger.history.events import ActivityOptions
+from pledger.history.payloads import Signature
+from pledger.history.retry import RetryPolicy, milliseconds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+Executor: TypeAlias = Literal["async", "thread", "process"]
+CancellationType: TypeAlias = Literal["try", "wait", "abandon"]
+
+#: Bounds of a step that states none (promise 10: bounded by default). Stated in docs/defaults.md.
+DEFAULT_START_TO_CLOSE = timedelta(minutes=10)
+
+_WORKFLOW = "__pledger_workflow__"
+_HANDLER = "__pledger_handler__"
+_INIT = "__pledger_init__"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepOptions:
+    """The options of one activity as users give them; None: not stated. See `activity.defn` for their meaning."""
+
+    start_to_close_timeout: timedelta | None = None
+    schedule_to_close_timeout: timedelta | None = None
+    schedule_to_start_timeout: timedelta | None = None
+    heartbeat_timeout: timedelta | None = None
+    retry_policy: RetryPolicy | None = None
+    task_queue: str | None = None
+    cancellation_type: CancellationType | None = None
+
+    def __post_init__(self) -> None:
+        for name in (
+            "start_to_close_timeout",
+            "schedule_to_close_timeout",
+            "schedule_to_start_timeout",
+            "heartbeat_timeout",
+        ):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, timedelta):
+                raise InvalidPolicyError(f"{name} is {value!r}; it must be a timedelta")
+            if value is not None and value <= timedelta(0):
+                raise InvalidPolicyError(f"{name} is {value}; it must be more than 0, or None for no such bound")
+        if self.cancellation_type not in (None, "try", "wait", "abandon"):
+            raise InvalidPolicyError(f'cancellation_type is {self.cancellation_type!r}; use "try", "wait" or "abandon"')
+
+    def over(self, base: StepOptions) -> StepOptions:
+        """These options where they are stated, `base` where they are not."""
+        return StepOptions(
+            start_to_close_timeout=self.start_to_close_timeout or base.start_to_close_timeout,
+            schedule_to_close_timeout=self.schedule_to_close_timeout or base.schedule_to_close_timeout,
+            schedule_to_start_timeout=self.schedule_to_start_timeout or base.schedule_to_start_timeout,
+            heartbeat_timeout=self.heartbeat_timeout or base.heartbeat_timeout,
+            retry_policy=self.retry_policy or base.retry_policy,
+            task_queue=self.task_queue or base.task_queue,
+            cancellation_type=self.cancellation_type or base.cancellation_type,
+        )
+
+    def record(self) -> ActivityOptions:
+        """The options as the ledger keeps them, the default bound filled in."""
+        start_to_close = self.start_to_close_timeout
+        if start_to_close is None and self.schedule_to_close_timeout is None:
+            start_to_close = DEFAULT_START_TO_CLOSE
+        return ActivityOptions(
+            _ms(start_to_close),
+            _ms(self.schedule_to_close_timeout),
+            _ms(self.schedule_to_start_timeout),
+            _ms(self.heartbeat_timeout),
+            None if self.retry_policy is None else self.retry_policy.record(),
+            self.cancellation_type or "try",
+        )
+
+
+def _ms(duration: timedelta | None) -> int | None:
+    return None if duration is None else milliseconds(duration)
+
+
+# Activities -----------------------------------------------------------------------------------------------------------
+
+
+class ActivityDefinition(Generic[P, R]):
+    """An activity: the plain function, its name, and the contract of the step.
+
+    In workflow code a call schedules it and gives an awaitable of its result; anywhere else it runs the plain function,
+    so that it can be unit-tested. `fn` is that function.
+    """
+
+    #: How a call in workflow code is scheduled; set by `machine.context`, which this module must not import.
+    schedule: Callable[[ActivityDefinition[Any, Any], tuple[Any, ...], dict[str, Any]], Any] | None = None
+
+    def __init__(
+        self,
+        fn: Callable[P, Any],
+        *,
+        name: str,
+        options: StepOptions,
+        executor: Executor,
+        idempotency_key: Callable[P, str] | None,
+    ) -> None:
+        functools.update_wrapper(self, fn)
+        self.fn = fn
+        self.name = name
+        self.options = options
+        self.executor = executor
+        self.idempotency_key = idempotency_key
+        self.signature = Signature.of(fn)
+        self.record = options.record()
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
+        schedule = ActivityDefinition.schedule
+        scheduled = schedule(self, args, kwargs) if schedule is not None else None
+        return cast("Coroutine[Any, Any, R]", self.fn(*args, **kwargs) if scheduled is None else scheduled)
+
+    def __repr__(self) -> str:
+        return f"<activity {self.name!r}>"
+
+
+def executor_of(fn: Callable[..., Any], chosen: Executor | None) -> Executor:
+    """Where the function runs: async functions on the worker's loop, plain ones in threads unless a process is chosen."""
+    is_async = inspect.iscoroutinefunction(fn)
+    if chosen is None:
+        return "async" if is_async else "thread"
+    if is_async != (chosen == "async"):
+        kind = "an async function runs on the loop" if is_async else "a plain function runs in a thread or a process"
+        raise UsageError(f"activity {fn.__qualname__!r}: executor={chosen!r} does not fit: {kind}")
+    return chosen
+
+
+# Workflows ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Handler:
+    """A signal or query of a workflow class. attribute: the method's name; signature: without self."""
+
+    name: str
+    attribute: str
+    signature: Signature
+    is_async: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WorkflowDefinition:
+    """A workflow: an async function, or a class with a run method, signals and queries.
+
+    init_takes_args: the class's `__init__` gets the arguments too (`workflow.init`), so that they are there before the
+    first signal's handler runs. deadline: how long a run may take before it times out, or None. owner: who answers for
+    it, or None.
+    failure_exception_types: further exception types that fail the run; any other undeclared one blocks it.
+    """
+
+    name: str
+    target: Callable[..., Any]
+    run_attribute: str | None
+    signature: Signature
+    signals: dict[str, Handler] = field(default_factory=dict)
+    queries: dict[str, Handler] = field(default_factory=dict)
+    failure_exception_types: tuple[type[BaseException], ...] = ()
+    deadline: timedelta | None = None
+    owner: str | None = None
+    init_takes_args: bool = False
+
+    @staticmethod
+    def of(workflow: object) -> WorkflowDefinition:
+        """The definition of what the user names: the function, the class, or the class's run method.
+
+        Raises UsageError when it is none.
+        """
+        # Of a class only its own mark counts: a subclass that is not decorated is not its parent's workflow.
+        found = vars(workflow).get(_WORKFLOW) if inspect.isclass(workflow) else getattr(workflow, _WORKFLOW, None)
+        if found is None and isinstance(workflow, FunctionType) and getattr(workflow, _HANDLER, ("",))[0] == "run":
+            found = getattr(workflow, "__pledger_class__", None)
+        if isinstance(found, WorkflowDefinition):
+            return found
+        raise UsageError(f"{workflow!r} is not a workflow: decorate it with @workflow.defn")
+
+
+def mark_handler(fn: Callable[..., Any], kind: Literal["run", "signal", "query"], name: str | None) -> None:
+    """Note on a method what it is to its class; `define_workflow` collects the notes."""
+    setattr(fn, _HANDLER, (kind, name or fn.__name__))
+
+
+def mark_init(fn: Callable[..., Any]) -> None:
+    """Note on an `__init__` that it takes the workflow's arguments."""
+    setattr(fn, _INIT, True)
+
+
+def handler_name(fn: object, kind: Literal["signal", "query"]) -> str | None:
+    """The name under which a decorated method is known as a `kind`, or None when it is no such thing."""
+    found = getattr(fn, _HANDLER, None)
+    return found[1] if found is not None and found[0] == kind else None
+
+
+def define_workflow(
+    target: Callable[..., Any],
+    *,
+    name: str | None,
+    failure_exception_types: Sequence[type[BaseException]],
+    deadline: timedelta | None,
+    owner: str | None,
+) -> WorkflowDefinition:
+    """Read a function or a class as a workflow and note the definition on it. Raises UsageError when it is neither."""
+    if deadline is not None and deadline <= timedelta(0):
+        raise InvalidPolicyError(f"workflow deadline is {deadline}; it must be more than 0, or None for no deadline")
+    known = (tuple(failure_exception_types), deadline, owner)
+    if inspect.isclass(target):
+        definition = _class_definition(target, name or target.__name__, *known)
+    elif inspect.iscoroutinefunction(target):
+        definition = WorkflowDefinition(name or target.__name__, target, None, Signature.of(target), {}, {}, *known)
+    else:
+        raise UsageError(f"workflow {target.__qualname__!r} must be an async function or a class with a run method")
+    setattr(target, _WORKFLOW, definition)
+    return definition
+
+
+def _class_definition(
+    cls: type,
+    name: str,
+    failure_exception_types: tuple[type[BaseException], ...],
+    deadline: timedelta | None,
+    owner: str | None,
+) -> WorkflowDefinition:
+    runs: list[str] = []
+    handlers: dict[str, dict[str, Handler]] = {"signal": {}, "query": {}}
+    for attribute, fn in _methods(cls):
+        kind, handler = getattr(fn, _HANDLER)
+        if kind == "run":
+            runs.append(attribute)
+            continue
+        known = handlers[kind]
+        if handler in known and known[handler].attribute != attribute:
+            raise UsageError(f"workflow {name!r} has two handlers for the {kind} {handler!r}")
+        is_async = inspect.iscoroutinefunction(fn)
+        known[handler] = Handler(handler, attribute, Signature.of(fn, skip_self=True), is_async)
+    if len(runs) != 1:
+        raise UsageError(f"workflow class {name!r} needs exactly one method decorated with @workflow.run, has {len(runs)}")
+    run = getattr(cls, runs[0])
+    if not inspect.iscoroutinefunction(run):
+        raise UsageError(f"workflow {name!r}: its run method {runs[0]!r} must be async")
+    definition = WorkflowDefinition(
+        name,
+        cls,
+        runs[0],
+        Signature.of(run, skip_self=True),
+        handlers["signal"],
+        handlers["query"],
+        failure_exception_types,
+        deadline,
+        owner,
+        getattr(cls.__init__, _INIT, False),
+    )
+    run.__pledger_class__ = definition
+    return definition
+
+
+def _methods(cls: type) -> Iterable[tuple[str, Any]]:
+    """The decorated methods of a class and its bases, the most derived of each name."""
+    for attribute in dir(cls):
+        fn = getattr(cls, attribute, None)
+        if isinstance(getattr(fn, _HANDLER, None), tuple):
+            yield attribute, fn

@@ -1,0 +1,334 @@
+"""The event loop that workflow code runs on: deterministic, driven from plain callbacks, without I/O.
+
+It is the standard library's `asyncio` on top (its tasks, futures, locks, timeouts and task groups), with three
+differences below:
+
+- It only ever runs inside `run_until_blocked`, called by a machine during an activation, and runs what is ready in the
+  order in which it became ready.
+- Time stands still during an activation; a timer is a command to the ledger.
+- Tasks and futures hash by (seed of the run, ordinal), never by address: the standard library keeps them in sets (task
+  group aborts, `wait`), and the order of a set must be the same on every replay.
+
+Activations are made from plain callbacks of the outer loop, never from one of its tasks: Python 3.14 refuses to enter a
+task while another is running in the same thread, whatever their loops.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import math
+import weakref
+import zlib
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
+
+from pledger.errors import ForbiddenCallError
+
+if TYPE_CHECKING:
+    from asyncio.events import _ProtocolFactory  # noqa: F401 - names the type in signatures inherited unchanged
+
+T = TypeVar("T")
+
+#: A spawn path longer than this is folded into one number: a chain of tasks that each start the next must stay linear.
+PATH_MAX = 64
+
+# Large, odd and fixed: spreads ordinals over the hash space so that sets of consecutive tasks do not iterate in step.
+_HASH_STEP = 0x9E3779B97F4A7C15
+_HASH_MASK = (1 << 61) - 1
+
+
+class Timers(Protocol):
+    """Who turns a timer of the loop into a command: the run's context."""
+
+    def start_timer(self, timer: LoopTimer, delay_ms: int) -> None: ...
+    def cancel_timer(self, timer: LoopTimer) -> None: ...
+
+
+class Ready(asyncio.Handle):
+    """A callback that is ready to run. Set by hand: `asyncio.Handle` asks the loop for its debug mode each time."""
+
+    __slots__ = ()
+
+    def __init__(self, callback: Callable[..., object], args: tuple[Any, ...], context: contextvars.Context) -> None:
+        self._callback = callback
+        self._args = args
+        self._context = context
+        self._cancelled = False
+        self._repr = None
+        self._source_traceback = None
+        self._loop = None
+
+
+class LoopTimer(asyncio.TimerHandle):
+    """A timer that workflow code waits for. event_id is set once the command has its place in the history."""
+
+    __slots__ = ("event_id", "fire_at_ms", "scheduled_command", "timers")
+
+    def __init__(
+        self,
+        when: float,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        context: contextvars.Context,
+        timers: Timers,
+    ) -> None:
+        self._callback = callback
+        self._args = args
+        self._context = context
+        self._cancelled = False
+        self._repr = None
+        self._source_traceback = None
+        self._loop = None
+        self._when = when
+        self._scheduled = True
+        self.timers = timers
+        self.event_id = 0
+        self.fire_at_ms = 0
+        self.scheduled_command: object = None
+
+    def cancel(self) -> None:
+        if self._scheduled and not self._cancelled:
+            self._scheduled = False
+            self.timers.cancel_timer(self)
+        self._cancelled = True
+
+    def ready(self) -> Ready:
+        """The callback, now that the timer fired."""
+        self._scheduled = False
+        return Ready(self._callback, self._args, self._context)
+
+    @property
+    def is_cancelled(self) -> bool:
+        return self._cancelled
+
+
+class WorkflowFuture(asyncio.Future[T]):
+    """A future whose hash is the same on every replay."""
+
+    def __init__(self, *, loop: WorkflowLoop) -> None:
+        self._hash = loop.next_hash()
+        super().__init__(loop=loop)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+
+class WorkflowTask(asyncio.Task[T]):
+    """A task whose hash is the same on every replay, and that knows its spawn path.
+
+    path: the ordinals of its ancestors and its own among its parent's children; the main task is (0,).
+    """
+
+    def __init__(
+        self,
+        coro: Coroutine[Any, Any, T],
+        *,
+        loop: WorkflowLoop,
+        path: tuple[int, ...],
+        name: str | None,
+        context: contextvars.Context | None,
+    ) -> None:
+        # Before the task's own constructor: that one puts the task into a set of all tasks.
+        self._hash = loop.next_hash()
+        self.path = path
+        self.children = 0
+        super().__init__(
+            coro, loop=loop, name=name or "task-" + ".".join(map(str, path)), context=context or contextvars.Context()
+        )
+        # A run leaves memory with its tasks pending; that is no news for anybody's log.
+        self._log_destroy_pending = False
+
+    def __hash__(self) -> int:
+        return self._hash
+
+
+class WorkflowLoop(asyncio.AbstractEventLoop):
+    """One run's loop. `now_ms` is the time of the activation; `owner` is the run's context, for the workflow API."""
+
+    #: Tells guards and the workflow API that code running under this loop is workflow code.
+    pledger_workflow_loop = True
+
+    def __init__(self, timers: Timers, seed: bytes) -> None:
+        self._ready: deque[asyncio.Handle] = deque()
+        self._timers = timers
+        self._seed = int.from_bytes(seed[:8], "big")
+        self._ordinal = 0
+        self._root_children = 0
+        self._tasks: list[WorkflowTask[Any]] = []
+        self._tasks_limit = 32
+        self._generators: weakref.WeakSet[AsyncGenerator[Any, Any]] = weakref.WeakSet()
+        self.failures: list[BaseException] = []
+        self.now_ms = 0
+        self.owner: Any = timers
+
+    # Running ----------------------------------------------------------------------------------------------------------
+
+    def run_until_blocked(self) -> None:
+        """Run what is ready, and what becomes ready by that, until nothing is."""
+        ready = self._ready
+        while ready:
+            handle = ready.popleft()
+            if not handle._cancelled:  # type: ignore[attr-defined] # noqa: SLF001 - its own kind of handle
+                try:
+                    handle._context.run(handle._callback, *handle._args)  # type: ignore[attr-defined] # noqa: SLF001
+                except Exception as error:  # noqa: BLE001 - user callbacks; kept for the machine to judge
+                    self.failures.append(error)
+
+    def next_hash(self) -> int:
+        """The hash of the next task or future."""
+        self._ordinal += 1
+        return (self._seed + self._ordinal * _HASH_STEP) & _HASH_MASK
+
+    def make_ready(self, handle: asyncio.Handle) -> None:
+        self._ready.append(handle)
+
+    def current_path(self) -> tuple[int, ...]:
+        """The spawn path of the running task, () outside of one (a plain signal handler)."""
+        task = asyncio.current_task(self)
+        return task.path if isinstance(task, WorkflowTask) else ()
+
+    def live_tasks(self) -> list[WorkflowTask[Any]]:
+        """Tasks that are not done, in the order of their creation."""
+        return [task for task in self._tasks if not task.done()]
+
+    # What asyncio asks of a loop --------------------------------------------------------------------------------------
+
+    def call_soon(  # type: ignore[override] # the typeshed form spells the arguments with a TypeVarTuple
+        self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.Handle:
+        handle = Ready(callback, args, context or contextvars.copy_context())
+        self._ready.append(handle)
+        return handle
+
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.TimerHandle:
+        if not math.isfinite(delay):
+            raise ValueError(f"a timer needs a finite delay, not {delay!r}; wait on an event instead")
+        return self._start_timer(math.ceil(delay * 1000 - 1e-6), callback, args, context)
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.TimerHandle:
+        return self._start_timer(math.ceil(when * 1000 - self.now_ms - 1e-6), callback, args, context)
+
+    def _start_timer(
+        self,
+        delay_ms: int,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        context: contextvars.Context | None,
+    ) -> LoopTimer:
+        when = (self.now_ms + delay_ms) / 1000
+        timer = LoopTimer(when, callback, args, context or contextvars.copy_context(), self._timers)
+        if delay_ms <= 0:
+            self._ready.append(timer.ready())
+        else:
+            self._timers.start_timer(timer, delay_ms)
+        return timer
+
+    def time(self) -> float:
+        return self.now_ms / 1000
+
+    def create_future(self) -> WorkflowFuture[Any]:
+        return WorkflowFuture(loop=self)
+
+    def create_task(  # type: ignore[override]
+        self,
+        coro: Coroutine[Any, Any, T],
+        *,
+        name: str | None = None,
+        context: contextvars.Context | None = None,
+        **_: Any,  # eager_start and what later versions add: a matter of order, which carries no meaning here
+    ) -> WorkflowTask[T]:
+        parent = asyncio.current_task(self)
+        if isinstance(parent, WorkflowTask):
+            path = (*parent.path, parent.children)
+            parent.children += 1
+            if context is None:
+                context = contextvars.copy_context()
+        else:
+            path = (self._root_children,)
+            self._root_children += 1
+        if len(path) > PATH_MAX:
+            path = (zlib.crc32(repr(path).encode()),)
+        task = WorkflowTask(coro, loop=self, path=path, name=name, context=context)
+        tasks = self._tasks
+        tasks.append(task)
+        if len(tasks) > self._tasks_limit:
+            self._tasks = [each for each in tasks if not each.done()]
+            self._tasks_limit = 2 * len(self._tasks) + 32
+        return task
+
+    def get_task_factory(self) -> None:
+        return None
+
+    def get_debug(self) -> bool:
+        # Whatever PYTHONASYNCIODEBUG says: debug mode records stacks and changes timing, a run must not know.
+        return False
+
+    def is_running(self) -> bool:
+        return True
+
+    def is_closed(self) -> bool:
+        return False
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """A callback or a forgotten task raised. The machine decides what becomes of it."""
+        error = context.get("exception")
+        if isinstance(error, Exception) and "future" not in context and "task" not in context:
+            self.failures.append(error)
+
+    # Async generators: kept, so that an eviction can close them in a dead context ---------------------------------------
+
+    def generator_started(self, generator: AsyncGenerator[Any, Any]) -> None:
+        self._generators.add(generator)
+
+    def generators(self) -> list[AsyncGenerator[Any, Any]]:
+        return list(self._generators)
+
+    # What workflow code may not have ----------------------------------------------------------------------------------
+
+    def _refuse(self, call: str) -> NoReturn:
+        remedy = "do it in an activity"
+        raise ForbiddenCallError(
+            f"{call} was called in workflow code, which has no threads and no I/O: {remedy}", call=call, remedy=remedy
+        )
+
+    def run_in_executor(self, *_: Any, **__: Any) -> NoReturn:
+        self._refuse("loop.run_in_executor")
+
+    def call_soon_threadsafe(self, *_: Any, **__: Any) -> NoReturn:
+        self._refuse("loop.call_soon_threadsafe")
+
+    def run_until_complete(self, *_: Any, **__: Any) -> NoReturn:
+        self._refuse("loop.run_until_complete")
+
+    def run_forever(self) -> NoReturn:
+        self._refuse("loop.run_forever")
+
+    def create_connection(self, *_: Any, **__: Any) -> NoReturn:
+        self._refuse("loop.create_connection")
+
+    def create_server(self, *_: Any, **__: Any) -> NoReturn:
+        self._refuse("loop.create_server")
+
+    def subprocess_exec(self, *_: Any, **__: Any) -> NoReturn:
+        self._refuse("loop.subprocess_exec")
+
+    def subprocess_shell(self, *_: Any, **__: Any) -> NoReturn:
+        self._refuse("loop.subprocess_shell")
+
+    def add_reader(self, *_: Any, **__: Any) -> NoReturn:
+        self._refuse("loop.add_reader")
+
+    def add_writer(self, *_: Any, **__: Any) -> NoReturn:
+        self._refuse("loop.add_writer")
+
+    def add_signal_handler(self, *_: Any, **__: Any) -> NoReturn:
+        self._refuse("loop.add_signal_handler")
+
+    def getaddrinfo(self, *_: Any, **__: Any) -> NoReturn:
+        self._refuse("loop.getaddrinfo")

@@ -1,0 +1,388 @@
+"""The machine: one run in memory, its author's coroutines on our own loop. Inputs in, commands out.
+
+Live and replay are one code path: `activate` does the same in both; given the recorded commands it pairs them with what
+the code asked and takes over their event ids, without them it hands out new ids.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import contextlib
+import heapq
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, assert_never
+
+from pledger import errors
+from pledger.history import events, failures, payloads
+from pledger.history.events import Command, Input
+from pledger.history.transition import Transition
+from pledger.machine import guards, replay
+from pledger.machine.context import ActivityHandle, Asked, RunContext, RunIdentity
+from pledger.machine.definitions import Handler, WorkflowDefinition
+from pledger.machine.loop import LoopTimer, WorkflowTask
+
+
+class Activation:
+    """What came of one activation. consumed: how many of the inputs the code still took (it may return before the
+    last). commands: in the order of their event ids, which follow those of the consumed inputs."""
+
+    __slots__ = ("commands", "consumed")
+
+    def __init__(self, consumed: int, commands: list[Command]) -> None:
+        self.consumed = consumed
+        self.commands = commands
+
+
+class Machine:
+    """One run. Activate it from a plain callback only (see `loop`), one activation at a time.
+
+    An exception out of `activate` means that the code cannot carry the run on: a bug, a call that is forbidden, or a
+    mismatch with the record. Nothing of that activation may be kept and the machine is to be destroyed.
+    """
+
+    def __init__(
+        self,
+        definition: WorkflowDefinition,
+        identity: RunIdentity,
+        *,
+        payload_bytes_max: int = payloads.PAYLOAD_BYTES_MAX,
+    ) -> None:
+        self.payload_bytes_max = payload_bytes_max
+        self.definition = definition
+        self.identity = identity
+        self.last_event = 0
+        self.closed: Command | None = None
+        self.unhandled_signals: list[events.SignalReceived] = []
+        self._context: RunContext | None = None
+        self._instance: Any = None
+        self._main: WorkflowTask[Any] | None = None
+        self._start: Callable[[], Any] | None = None
+        self._due: list[tuple[int, int]] = []
+
+    @property
+    def context(self) -> RunContext:
+        if self._context is None:
+            raise errors.InternalError(f"{self.identity} was used before its start")
+        return self._context
+
+    # Activation -------------------------------------------------------------------------------------------------------
+
+    def activate(
+        self, inputs: Sequence[Input], *, time_ms: int, recorded: Sequence[Command] | None = None
+    ) -> Activation:
+        """Hand the inputs to the code, run it until it is blocked, and seal what it asked for.
+
+        time_ms: the transition's time. recorded: its commands, when it is a replay.
+        """
+        if self._context is None:
+            self._begin(inputs[0], time_ms)
+        context = self.context
+        context.now_ms = context.loop.now_ms = time_ms
+        context.replaying = recorded is not None
+        context.events = self.last_event + len(inputs)
+        if recorded:
+            context.recorded_patches = frozenset(c.patch_id for c in recorded if isinstance(c, events.RecordPatch))
+        with self._running():
+            consumed = self._feed(inputs)
+        violation = guards.take_violation()
+        if violation is not None:
+            raise violation
+        if context.loop.failures:
+            raise context.loop.failures[0]
+        commands = self._seal(self.last_event + consumed + 1, recorded)
+        self.last_event += consumed + len(commands)
+        return Activation(consumed, commands)
+
+    def replay(self, transition: Transition) -> None:
+        """Re-enact a recorded transition. Raises NondeterminismError when the code asks for something else."""
+        activation = self.activate(transition.inputs, time_ms=transition.time_ms, recorded=transition.commands)
+        if activation.consumed < len(transition.inputs):
+            raise replay.mismatch(
+                self.identity,
+                event_id=self.last_event,
+                recorded=f"{type(transition.inputs[activation.consumed]).__name__}, while the run went on",
+                replayed=Asked(activation.commands[-1], None, ()),
+            )
+
+    def _begin(self, started: Input, time_ms: int) -> None:
+        if not isinstance(started, events.RunStarted):
+            raise errors.InternalError(f"{self.identity}: its first input is {type(started).__name__}")
+        self._context = RunContext(self.identity, started.seed)
+        self._context.started_ms = time_ms
+        self._context.payload_bytes_max = self.payload_bytes_max
+
+    @contextlib.contextmanager
+    def _running(self) -> Iterator[None]:
+        """Make our loop the running one of this thread, with guards and generator hooks, and put all back."""
+        context = self.context
+        outer = asyncio._get_running_loop()  # noqa: SLF001 - documented for event loops
+        hooks = sys.get_asyncgen_hooks()
+        asyncio._set_running_loop(context.loop)  # noqa: SLF001 - as above
+        sys.set_asyncgen_hooks(firstiter=context.loop.generator_started, finalizer=_leave_generator)
+        guards.enter()
+        try:
+            yield
+        finally:
+            guards.leave()
+            sys.set_asyncgen_hooks(*hooks)
+            asyncio._set_running_loop(outer)  # noqa: SLF001 - as above
+
+    def _feed(self, inputs: Sequence[Input]) -> int:
+        """Apply the inputs in order, each until the code is blocked again; how many were applied."""
+        for position, one in enumerate(inputs):
+            # Signals that came with the start are handled before the first line of the run method.
+            if self._start is not None and not isinstance(one, events.SignalReceived):
+                self._start_main()
+            if self._main is not None and self._main.done():
+                return position
+            self._apply(one)
+            self._settle()
+        if self._start is not None:
+            self._start_main()
+        return len(inputs)
+
+    def _settle(self) -> None:
+        context = self.context
+        context.loop.run_until_blocked()
+        while context.conditions and context.settle_conditions():
+            context.loop.run_until_blocked()
+
+    def _start_main(self) -> None:
+        start, self._start = self._start, None
+        if start is not None:
+            self._main = self.context.loop.create_task(start(), name="main")
+            self._settle()
+
+    def _apply(self, one: Input) -> None:
+        match one:
+            case events.ActivityCompleted():
+                # An input before this one may have cancelled the activity or the timer: then nobody waits any more,
+                # on replay as it was live.
+                handle = self.context.activities.pop(one.scheduled_event_id, None)
+                if handle is not None:
+                    self._complete_activity(handle, one.result)
+            case events.TimerFired():
+                timer = self.context.timers.pop(one.started_event_id, None)
+                if timer is not None:
+                    self.context.loop.make_ready(timer.ready())
+            case events.ActivityFailed():
+                handle = self.context.activities.pop(one.scheduled_event_id, None)
+                if handle is not None:
+                    self._fail_activity(handle, one)
+            case events.SignalReceived():
+                self._signal(one)
+            case events.CancelRequested():
+                self.context.cancel_reason = one.reason
+                if self._main is not None:
+                    self._main.cancel(one.reason or None)
+            case events.RunStarted():
+                self._construct(one)
+            case events.RunTerminated() | events.RunTimedOut():
+                # The code is not told; a history ends here and nothing is activated after it.
+                pass
+            case _:
+                assert_never(one)
+
+    # Inputs -----------------------------------------------------------------------------------------------------------
+
+    def _construct(self, started: events.RunStarted) -> None:
+        definition = self.definition
+        args = definition.signature.decode_args(started.args)
+        if definition.run_attribute is None:
+            target = definition.target
+            self._start = lambda: target(*args)
+            return
+        self._instance = definition.target(*args) if definition.init_takes_args else definition.target()
+        run = getattr(self._instance, definition.run_attribute)
+        self._start = lambda: run(*args)
+
+    def _complete_activity(self, handle: ActivityHandle[Any], result: bytes) -> None:
+        try:
+            value = handle.decode(result)
+        except errors.PayloadError as error:
+            handle.set_exception(error)
+        else:
+            handle.set_result(value)
+
+    def _fail_activity(self, handle: ActivityHandle[Any], failed: events.ActivityFailed) -> None:
+        cause = failures.to_exception(failed.failure)
+        name = handle.command.activity_type
+        if isinstance(cause, errors.CancelledError) and handle.cancel_asked:
+            super(ActivityHandle, handle).cancel(failed.failure.message or None)
+            return
+        error = errors.ActivityError(
+            f"activity {name!r} (event {failed.scheduled_event_id}) failed after {failed.attempt} "
+            f"attempt{'s' if failed.attempt != 1 else ''}, {failed.retry_state}: {cause}",
+            activity_type=name,
+            scheduled_event_id=failed.scheduled_event_id,
+            attempt=failed.attempt,
+            retry_state=failed.retry_state,
+        )
+        error.__cause__ = cause
+        handle.set_exception(error)
+
+    def _signal(self, signal: events.SignalReceived) -> None:
+        handler = self.definition.signals.get(signal.name)
+        if handler is None:
+            self.unhandled_signals.append(signal)
+            return
+        method = getattr(self._instance, handler.attribute)
+        args = handler.signature.decode_args(signal.args)
+        if handler.is_async:
+            task = self.context.loop.create_task(method(*args), name=f"signal-{signal.name}")
+            task.add_done_callback(self._handler_done)
+        else:
+            method(*args)
+
+    def _handler_done(self, task: asyncio.Task[Any]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is None:
+            return
+        if self._fails_run(error) and self._main is not None:
+            self.closed = events.FailRun(failures.from_exception(error))
+        elif isinstance(error, Exception):
+            self.context.loop.failures.append(error)
+
+    # Sealing ----------------------------------------------------------------------------------------------------------
+
+    def _seal(self, first_event_id: int, recorded: Sequence[Command] | None) -> list[Command]:
+        """Give every command its event id and file who waits for it."""
+        context = self.context
+        asked, context.asked = context.asked, []
+        if any(one.withdrawn for one in asked):
+            asked = [one for one in asked if not one.withdrawn]
+        closing = self._closing()
+        if closing is not None:
+            # A run that ends starts nothing any more: what its last activation asked for was never promised to anybody.
+            patches = [one for one in asked if isinstance(one.command, events.RecordPatch)]
+            asked = [*patches, Asked(closing, None, ())]
+            self.closed = closing
+        if recorded is None:
+            asked = replay.in_order(asked)
+            commands = [one.command for one in asked]
+        else:
+            asked = replay.match_recorded(recorded, asked, first_event_id, self.identity)
+            commands = list(recorded)
+        for event_id, (one, command) in enumerate(zip(asked, commands, strict=True), first_event_id):
+            waiter = one.waiter
+            if isinstance(waiter, ActivityHandle):
+                waiter.event_id = event_id
+                waiter.asked = None
+                assert isinstance(command, events.ScheduleActivity)  # noqa: S101 - narrows; match_recorded pairs kinds
+                waiter.command = command
+                context.activities[event_id] = waiter
+            elif isinstance(waiter, LoopTimer):
+                waiter.event_id = event_id
+                waiter.scheduled_command = None
+                assert isinstance(command, events.StartTimer)  # noqa: S101 - as above
+                waiter.fire_at_ms = command.fire_at_ms
+                context.timers[event_id] = waiter
+                heapq.heappush(self._due, (waiter.fire_at_ms, event_id))
+        return commands
+
+    def _closing(self) -> Command | None:
+        """The command that ends the run, once its code has ended. Raises what is a bug in that code."""
+        if self.closed is not None:
+            return self.closed
+        main = self._main
+        if main is None or not main.done():
+            return None
+        if main.cancelled():
+            error: BaseException = asyncio.CancelledError(*filter(None, [self.context.cancel_reason]))
+        else:
+            failure = main.exception()
+            if failure is None:
+                result = self.definition.signature.encode_result(main.result())
+                payloads.check_size(result, f"the result of {self.identity}", self.context.payload_bytes_max)
+                return events.CompleteRun(result)
+            error = failure
+        if isinstance(error, asyncio.CancelledError) and self.context.cancel_reason is not None:
+            return events.CancelRun(failures.from_exception(error))
+        if not self._fails_run(error):
+            raise error
+        return events.FailRun(failures.from_exception(error))
+
+    def _fails_run(self, error: BaseException) -> bool:
+        """Whether the exception is a declared failure; any other one is a bug, which blocks the run."""
+        if isinstance(error, BaseExceptionGroup):
+            return all(self._fails_run(one) for one in error.exceptions)
+        declared = (errors.FailureError, asyncio.CancelledError, builtins.TimeoutError)
+        return isinstance(error, (*declared, *self.definition.failure_exception_types))
+
+    # What the engine asks ---------------------------------------------------------------------------------------------
+
+    def pending_activities(self) -> dict[int, tuple[events.ScheduleActivity, int]]:
+        """Activities whose outcome the code still takes: by the event that scheduled them, with the time (ms)."""
+        if self._context is None:
+            return {}
+        return {event_id: (each.command, each.scheduled_ms) for event_id, each in self._context.activities.items()}
+
+    def awaits(self, event_id: int) -> bool:
+        return self._context is not None and event_id in self._context.activities
+
+    def next_timer_ms(self) -> int | None:
+        """When the next timer fires, or None."""
+        due, timers = self._due, self.context.timers
+        while due and due[0][1] not in timers:
+            heapq.heappop(due)
+        return due[0][0] if due else None
+
+    def due_timers(self, now_ms: int) -> list[events.TimerFired]:
+        """The timers to fire by `now_ms`, earliest first; each is told once, and must become an input."""
+        due, timers = self._due, self.context.timers
+        fired = []
+        while due and due[0][0] <= now_ms:
+            _, event_id = heapq.heappop(due)
+            if event_id in timers:
+                fired.append(events.TimerFired(event_id))
+        return fired
+
+    def query(self, name: str, args: bytes) -> bytes:
+        """Answer a query from the present state, as JSON. Raises UnknownQueryError, QueryFailedError."""
+        handler = self.definition.queries.get(name)
+        if handler is None:
+            known = ", ".join(sorted(self.definition.queries)) or "none"
+            raise errors.UnknownQueryError(f"{self.identity} has no query {name!r}; it has: {known}")
+        context = self.context
+        context.read_only = f"the query {name!r}"
+        try:
+            with self._running():
+                answer = self._answer(handler, args)
+            violation = guards.take_violation()
+        finally:
+            context.read_only = None
+        if violation is not None:
+            raise errors.QueryFailedError(f"query {name!r} of {self.identity}: {violation}") from violation
+        return answer
+
+    def _answer(self, handler: Handler, args: bytes) -> bytes:
+        try:
+            answer = getattr(self._instance, handler.attribute)(*handler.signature.decode_args(args))
+            return handler.signature.encode_result(answer)
+        except Exception as error:
+            raise errors.QueryFailedError(
+                f"query {handler.name!r} of {self.identity} raised {type(error).__name__}: {error}"
+            ) from error
+
+    def destroy(self) -> None:
+        """Leave memory: coroutines are closed in a dead context, where the API raises and nothing is kept."""
+        context = self._context
+        if context is None or context.dead:
+            return
+        context.dead = True
+        with self._running():
+            for task in context.loop.live_tasks():
+                with contextlib.suppress(BaseException):  # clean-up code of the user; there is nobody to tell
+                    task.get_coro().close()  # type: ignore[union-attr] # ours always have a coroutine
+            for generator in context.loop.generators():
+                _leave_generator(generator)
+        guards.take_violation()
+
+
+def _leave_generator(generator: Any) -> None:
+    """Close an async generator that nobody iterates any more, without awaiting: by the garbage collector's time its
+    clean-up code may not act, since when the collector comes is no input of the run."""
+    with contextlib.suppress(BaseException):
+        generator.aclose().send(None)

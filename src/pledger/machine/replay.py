@@ -1,0 +1,157 @@
+"""Matching what the code asks on replay against what is recorded.
+
+Within one transition commands are matched by what they are, not by their order: kind, name and input first, equal ones
+by the spawn path of the asking task; what is left over, by kind and name alone (a changed input is not a change of the
+sequence, case RPL-08). A command that then has no partner, on either side, is a mismatch.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Sequence
+from typing import assert_never
+
+from pledger.errors import NondeterminismError
+from pledger.history import events
+from pledger.history.events import Command
+from pledger.machine.context import Asked, RunIdentity
+
+
+def what_it_is(command: Command) -> Hashable:
+    """Kind, name and input of a command: two commands that are equal in this are the same to a replay."""
+    match command:
+        case events.ScheduleActivity():
+            return ("activity", command.activity_type, command.args)
+        case events.StartTimer():
+            return ("timer", command.delay_ms)
+        case events.CancelActivity():
+            return ("cancel activity", command.scheduled_event_id)
+        case events.CancelTimer():
+            return ("cancel timer", command.started_event_id)
+        case events.RecordPatch():
+            return ("patch", command.patch_id)
+        case events.CompleteRun():
+            return ("complete", command.result)
+        case events.FailRun():
+            return ("fail", command.failure.type)
+        case events.CancelRun():
+            return ("cancelled",)
+        case _:
+            assert_never(command)
+
+
+def kind_and_name(command: Command) -> Hashable:
+    """What must agree even where the input does not."""
+    match command:
+        case events.ScheduleActivity():
+            return ("activity", command.activity_type)
+        case events.StartTimer():
+            return ("timer",)
+        case events.CompleteRun():
+            return ("complete",)
+        case events.FailRun():
+            return ("fail",)
+        case _:
+            return what_it_is(command)
+
+
+def in_words(command: Command) -> str:
+    """The command as an error message names it: `ScheduleActivity 'charge_card'`."""
+    name = type(command).__name__
+    match command:
+        case events.ScheduleActivity():
+            return f"{name} {command.activity_type!r}"
+        case events.StartTimer():
+            return f"{name} of {command.delay_ms / 1000:g} s"
+        case events.CancelActivity():
+            return f"{name} of event {command.scheduled_event_id}"
+        case events.CancelTimer():
+            return f"{name} of event {command.started_event_id}"
+        case events.RecordPatch():
+            return f"{name} {command.patch_id!r}"
+        case events.FailRun() | events.CancelRun():
+            return f"{name} with {command.failure.type}"
+        case _:
+            return name
+
+
+def in_order(asked: list[Asked]) -> list[Asked]:
+    """The order in which a live transition records its commands: as asked, equal ones by spawn path.
+
+    Python versions start tasks in different orders; among commands that nothing else tells apart, the spawn path
+    decides who gets which event id, here and in `match_recorded`.
+    """
+    if len(asked) < 2:  # noqa: PLR2004 - nothing to order
+        return asked
+    groups: dict[Hashable, list[int]] = defaultdict(list)
+    for position, one in enumerate(asked):
+        groups[what_it_is(one.command)].append(position)
+    if len(groups) == len(asked):
+        return asked
+    ordered = list(asked)
+    for positions in groups.values():
+        if len(positions) > 1:
+            for position, one in zip(positions, sorted((asked[p] for p in positions), key=_path), strict=True):
+                ordered[position] = one
+    return ordered
+
+
+def match_recorded(
+    recorded: Sequence[Command], asked: list[Asked], first_event_id: int, identity: RunIdentity
+) -> list[Asked]:
+    """For each recorded command, in order, who asked for it. Raises NondeterminismError when they do not pair up.
+
+    first_event_id: that of recorded[0].
+    """
+    if len(recorded) == 1 == len(asked) and what_it_is(recorded[0]) == what_it_is(asked[0].command):
+        return asked
+    partners: list[Asked | None] = [None] * len(recorded)
+    left = asked
+    for alike in (what_it_is, kind_and_name):
+        groups: dict[Hashable, list[Asked]] = defaultdict(list)
+        for one in left:
+            groups[alike(one.command)].append(one)
+        for group in groups.values():
+            group.sort(key=_path, reverse=True)
+        for position, command in enumerate(recorded):
+            if partners[position] is None and (group := groups.get(alike(command), [])):
+                partners[position] = group.pop()
+        taken = {id(one) for one in partners if one is not None}
+        left = [one for one in asked if id(one) not in taken]
+        if not left and None not in partners:
+            return [one for one in partners if one is not None]
+    missing = next((p for p, one in enumerate(partners) if one is None), None)
+    raise mismatch(
+        identity,
+        event_id=first_event_id + (len(recorded) if missing is None else missing),
+        recorded=None if missing is None else in_words(recorded[missing]),
+        replayed=left[0] if left else None,
+    )
+
+
+def _path(asked: Asked) -> tuple[int, ...]:
+    return asked.path
+
+
+def mismatch(identity: RunIdentity, *, event_id: int, recorded: str | None, replayed: Asked | None) -> NondeterminismError:
+    """The error that blocks the run: what is recorded, what the code asks, where, and the ways out."""
+    asked = None if replayed is None else in_words(replayed.command)
+    where = None if replayed is None else replayed.where
+    suggestion = _patch_name(replayed)
+    return NondeterminismError(
+        f"{identity} is blocked at event {event_id}\n"
+        f"  recorded  {recorded or 'nothing more'}\n"
+        f"  replayed  {asked or 'nothing'}{'' if where is None else f'   {where}'}\n"
+        f"The code changed while this run was open; nothing is lost. Roll back, or guard the new branch with\n"
+        f"workflow.patched({suggestion!r}). To see the first difference: pledger replay {identity.workflow_id}",
+        event_id=event_id,
+        recorded=recorded,
+        replayed=asked,
+        where=where,
+    )
+
+
+def _patch_name(replayed: Asked | None) -> str:
+    if replayed is not None and isinstance(replayed.command, events.ScheduleActivity):
+        return f"{replayed.command.activity_type.replace('_', '-')}-added"
+    return "my-change"

@@ -1,0 +1,48 @@
+"""Stores: the databases behind the port that the engine declares in `pledger.engine.port`.
+
+`memory/` is the model, `sqlite/` the embedded one; `tests/conformance` holds every store to the same rules.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+from urllib.parse import parse_qs
+
+from pledger.errors import UsageError
+
+if TYPE_CHECKING:
+    from pledger.engine.port import Store
+
+__all__ = ["open_store"]
+
+_FORMS: Final = (
+    "  memory://            a ledger of its own, gone with the process\n"
+    "  memory://name        one shared by name within this process\n"
+    "  sqlite:///orders.db  a file, relative to the working directory\n"
+    "  sqlite:////var/lib/orders.db  a file by its absolute path"
+)
+
+
+async def open_store(url: str, *, durability: str = "power") -> Store:
+    """The store behind `url`; `memory://[name]`, `sqlite:///relative.db` or `sqlite:////absolute.db`.
+
+    durability: "power" (an acknowledged change survives power loss) or "process" (it survives a crash of the process,
+    and a power cut may take the last ones: faster, by explicit choice). Only a database on disk knows the difference.
+    `?allow_network_fs=1` lifts the refusal of SQLite files on network file systems.
+    Raises UsageError for a URL or a place that cannot be, StoreError for a file that cannot be used.
+    """
+    scheme, separator, rest = url.partition("://")
+    if durability not in ("power", "process"):
+        raise UsageError(f"durability={durability!r} is not known: use 'power' or 'process'.")
+    path, _, query = rest.partition("?")
+    options = parse_qs(query)
+    # Imported here: whoever uses one store pays for the import of that one only.
+    if scheme == "memory" and separator and not options:
+        from pledger.store.memory import open_memory  # noqa: PLC0415
+
+        return open_memory(path)
+    if scheme == "sqlite" and path.startswith("/") and len(path) > 1 and options.keys() <= {"allow_network_fs"}:
+        from pledger.store.sqlite import open_sqlite  # noqa: PLC0415
+
+        return open_sqlite(path[1:], durability=durability, allow_network_fs=options.get("allow_network_fs") == ["1"])
+    raise UsageError(f"{url!r} names no store. Valid forms:\n{_FORMS}")

@@ -1,0 +1,194 @@
+"""Runs and their histories."""
+
+from __future__ import annotations
+
+import operator
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from pledger.engine.port import (
+    Answer,
+    Append,
+    Block,
+    Condition,
+    ConfirmClaim,
+    Existing,
+    Message,
+    Release,
+    Reply,
+    RunRow,
+    RunStatus,
+    Started,
+    StartRun,
+    Terminate,
+    decide_start,
+)
+from pledger.history.transition import CHAIN_START, StoredTransition
+from pledger.store.memory import mailbox, tasks
+from pledger.store.memory.state import State
+
+# Operations -----------------------------------------------------------------------------------------------------------
+
+
+def start_run(state: State, op: StartRun) -> Answer:
+    earlier = find_run(state, op.namespace, op.workflow_id)
+    if earlier is not None:
+        decision = decide_start(earlier, op)
+        if decision != "start":
+            return Existing(earlier, decision)
+    if op.owner is not None and op.owner not in state.sessions:
+        return Reply.LOST
+    chain_key, run_key = next(state.keys), next(state.keys)
+    state.runs[run_key] = RunRow(
+        run_key=run_key,
+        chain_key=chain_key,
+        namespace=op.namespace,
+        workflow_id=op.workflow_id,
+        run_id=op.run_id,
+        workflow_type=op.workflow_type,
+        task_queue=op.task_queue,
+        status="running",
+        input_digest=op.input_digest,
+        started_ms=op.started_ms,
+        closed_ms=None,
+        last_event=0,
+        head=CHAIN_START,
+        fence=0 if op.owner is None else 1,
+        owner=op.owner,
+        due_ms=0,
+        claims=0,
+        blocked=None,
+        blocked_code=None,
+    )
+    state.open_runs.add(run_key)
+    state.newest.setdefault((op.namespace, op.workflow_id), []).append(run_key)
+    state.histories[run_key] = []
+    state.inboxes[chain_key] = {}
+    if op.owner is None:
+        start = Message(next(state.keys), "start", op.run_id, "", op.started, op.started_ms)
+        mailbox.put_message(state, chain_key, start, keep_id=False)
+    elif op.first is not None:
+        op.first.run_key, op.first.fence, op.first.expected_event = run_key, 1, 0
+        append(state, op.first)
+    return Started(run_key, chain_key)
+
+
+def append(state: State, op: Append) -> Answer:
+    run = state.owned_run(op.run_key, op.fence)
+    if run is None or run.last_event != op.expected_event:
+        return Reply.LOST
+    state.histories[op.run_key].append(op.transition)
+    run = replace(run, last_event=op.last_event, head=op.transition.checksum, due_ms=op.due_ms, claims=0)
+    mailbox.consume(state, run.chain_key, op.consumed)
+    tasks.change_tasks(state, op.run_key, op.tasks, op.dropped, op.cancelled)
+    tasks.log_attempts(state, op.attempts, op.run_key)
+    if op.closed is not None:
+        state.close_run(run, op.closed, op.time_ms)
+    else:
+        state.runs[op.run_key] = state.let_go(run, op.due_ms) if op.release else run
+    return Reply.WON
+
+
+def release(state: State, op: Release) -> Answer:
+    run = state.owned_run(op.run_key, op.fence)
+    if run is None:
+        return Reply.LOST
+    state.runs[op.run_key] = state.let_go(run, op.due_ms)
+    return Reply.WON
+
+
+def block(state: State, op: Block) -> Answer:
+    run = state.owned_run(op.run_key, op.fence)
+    if run is None:
+        return Reply.LOST
+    # Due at once, for code that may do better: what the run was waiting for may have been what its code failed on.
+    state.runs[op.run_key] = replace(state.let_go(run, 0), blocked=op.reason, blocked_code=op.code)
+    return Reply.WON
+
+
+def confirm_claim(state: State, op: ConfirmClaim) -> Answer:
+    run = state.owned_run(op.run_key, op.fence)
+    if run is None:
+        return Reply.LOST
+    state.runs[op.run_key] = replace(run, claims=0)
+    return Reply.WON
+
+
+def terminate(state: State, op: Terminate) -> Answer:
+    run = state.runs.get(op.run_key)
+    if run is None or run.status != "running" or run.last_event != op.expected_event:
+        return Reply.LOST
+    state.histories[op.run_key].append(op.transition)
+    run = replace(run, last_event=op.last_event, head=op.transition.checksum)
+    state.close_run(run, op.status, op.time_ms)
+    return Reply.WON
+
+
+# Reads ----------------------------------------------------------------------------------------------------------------
+
+
+def find_run(state: State, namespace: str, workflow_id: str, run_id: str | None = None) -> RunRow | None:
+    runs = [state.runs[key] for key in state.newest.get((namespace, workflow_id), [])]
+    return next((run for run in reversed(runs) if run_id is None or run.run_id == run_id), None)
+
+
+def read_run(state: State, run_key: int) -> RunRow:
+    return state.run(run_key)
+
+
+def read_statuses(state: State, run_keys: Sequence[int]) -> dict[int, tuple[RunStatus, bool]]:
+    runs = [state.runs[run_key] for run_key in run_keys if run_key in state.runs]
+    return {run.run_key: (run.status, run.blocked is not None) for run in runs}
+
+
+def read_last_transition(state: State, run_key: int) -> StoredTransition | None:
+    history = state.histories.get(run_key)
+    return history[-1] if history else None
+
+
+def read_history(state: State, run_key: int, after_event: int, limit: int) -> list[StoredTransition]:
+    history = state.histories.get(run_key, [])
+    start = bisect_right(history, after_event, key=lambda transition: transition.first_event_id)
+    return history[start : start + limit]
+
+
+def list_runs(
+    state: State, namespace: str, where: Sequence[Condition], limit: int, before_key: int | None
+) -> list[RunRow]:
+    found = [
+        run
+        for run in reversed(state.runs.values())
+        if (before_key is None or run.run_key < before_key) and _meets(run, namespace, where)
+    ]
+    return found[:limit]
+
+
+def count_runs(state: State, namespace: str, where: Sequence[Condition]) -> int:
+    return sum(_meets(run, namespace, where) for run in state.runs.values())
+
+
+_COMPARE: Final[dict[str, Callable[[Any, Any], bool]]] = {
+    "=": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "in": lambda value, choices: value in choices,
+}
+
+
+def _meets(run: RunRow, namespace: str, where: Sequence[Condition]) -> bool:
+    return run.namespace == namespace and all(_meets_one(run, condition) for condition in where)
+
+
+def _meets_one(run: RunRow, condition: Condition) -> bool:
+    value = getattr(run, condition.column)
+    if condition.column == "blocked":
+        value = value is not None
+    if value is None:
+        return condition.operator == "!="
+    return _COMPARE[condition.operator](value, condition.value)

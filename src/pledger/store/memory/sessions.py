@@ -1,0 +1,102 @@
+"""Leases of worker processes, and what they own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from pledger.engine.port import RunRow, SessionRow
+from pledger.store.memory.state import State
+
+
+def now_ms(state: State) -> int:
+    return state.clock()
+
+
+def read_sessions(state: State) -> list[SessionRow]:
+    return list(state.sessions.values())
+
+
+def open_session(state: State, identity: str, task_queue: str, code: str, lease_ms: int) -> SessionRow:
+    now = state.clock()
+    session = SessionRow(next(state.keys), identity, task_queue, code, now, now + lease_ms)
+    state.sessions[session.session_key] = session
+    return session
+
+
+def renew_session(state: State, session_key: int, lease_ms: int) -> int | None:
+    session = state.sessions.get(session_key)
+    if session is None:
+        return None
+    now = state.clock()
+    state.sessions[session_key] = replace(session, expires_ms=now + lease_ms)
+    return now
+
+
+def bury_sessions(state: State, now_ms: int) -> list[SessionRow]:
+    del now_ms  # the store's own clock decides, not the caller's
+    now = state.clock()
+    buried = [session for session in state.sessions.values() if session.expires_ms <= now]
+    for session in buried:
+        close_session(state, session.session_key)
+    return buried
+
+
+def close_session(state: State, session_key: int) -> None:
+    state.sessions.pop(session_key, None)
+    for run_key in list(state.open_runs):
+        run = state.runs[run_key]
+        if run.owner == session_key:
+            state.runs[run_key] = replace(state.let_go(run, 0), claims=run.claims + 1)
+    for tasks in state.tasks.values():
+        for event_id, task in tasks.items():
+            if task.owner == session_key:
+                tasks[event_id] = replace(task, state="queued", owner=None, due_ms=0, lost=True)
+
+
+def claim_runs(  # noqa: PLR0917 - the verb's own arguments, and the state
+    state: State,
+    session_key: int,
+    now_ms: int,
+    task_queue: str,
+    workflow_types: Sequence[str],
+    code: str,
+    limit: int,
+) -> list[RunRow]:
+    if session_key not in state.sessions:
+        return []
+    due = [
+        run
+        for run in _ownerless(state, task_queue)
+        if run.workflow_type in workflow_types and run.due_ms is not None and run.due_ms <= now_ms
+        if run.blocked is None or run.blocked_code != code
+    ]
+    due.sort(key=lambda run: (run.due_ms, run.run_key))
+    claimed = [
+        replace(run, owner=session_key, fence=run.fence + 1, blocked=None, blocked_code=None) for run in due[:limit]
+    ]
+    state.runs.update((run.run_key, run) for run in claimed)
+    return claimed
+
+
+def woken_runs(state: State, session_key: int) -> list[int]:
+    woken = sorted(run_key for run_key in state.wakes if state.runs[run_key].owner == session_key)
+    state.wakes.difference_update(woken)
+    return woken
+
+
+def next_due_ms(state: State, task_queue: str) -> int | None:
+    due = [run.due_ms for run in _ownerless(state, task_queue) if run.due_ms is not None and run.blocked is None]
+    due += [
+        task.due_ms
+        for tasks in state.tasks.values()
+        for task in tasks.values()
+        if task.task_queue == task_queue and task.state == "queued"
+    ]
+    return min(due, default=None)
+
+
+def _ownerless(state: State, task_queue: str) -> list[RunRow]:
+    runs = [state.runs[run_key] for run_key in state.open_runs]
+    return [run for run in runs if run.owner is None and run.task_queue == task_queue]

@@ -1,0 +1,109 @@
+"""What a database would hold, as dictionaries, and the few moves that several subjects share."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
+
+from pledger.engine.port import AttemptRecord, Message, Request, RunRow, RunStatus, SessionRow, TaskRow
+from pledger.errors import WorkflowNotFoundError
+from pledger.history.transition import StoredTransition
+
+
+def system_clock() -> int:
+    return time.time_ns() // 1_000_000
+
+
+@dataclass
+class State:
+    """One ledger, shared by every handle that was opened on it.
+
+    open_runs: keys of the runs in `runs` that are not closed. newest: the run keys of each (namespace, workflow_id),
+    oldest first. inboxes: the messages of each chain by message_key. message_keys: which message has an id in a chain.
+    unkept: keys of messages whose id needs no memory beyond delivery. wakes: owned runs that another process wrote to.
+    listeners: called with the handle that wrote, after every write.
+    """
+
+    clock: Callable[[], int] = system_clock
+    keys: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    runs: dict[int, RunRow] = field(default_factory=dict)
+    open_runs: set[int] = field(default_factory=set)
+    newest: dict[tuple[str, str], list[int]] = field(default_factory=dict)
+    histories: dict[int, list[StoredTransition]] = field(default_factory=dict)
+    inboxes: dict[int, dict[int, Message]] = field(default_factory=dict)
+    message_keys: dict[tuple[int, str], int] = field(default_factory=dict)
+    unkept: set[int] = field(default_factory=set)
+    tasks: dict[int, dict[int, TaskRow]] = field(default_factory=dict)
+    attempts: dict[int, list[AttemptRecord]] = field(default_factory=dict)
+    sessions: dict[int, SessionRow] = field(default_factory=dict)
+    wakes: set[int] = field(default_factory=set)
+    requests: dict[int, Request] = field(default_factory=dict)
+    listeners: list[Callable[[object], None]] = field(default_factory=list)
+
+    def run(self, run_key: int) -> RunRow:
+        try:
+            return self.runs[run_key]
+        except KeyError:
+            raise WorkflowNotFoundError(f"No run has the key {run_key}. Was it deleted by retention?") from None
+
+    def owned_run(self, run_key: int, fence: int) -> RunRow | None:
+        """The run, if it is open and held under this fence."""
+        run = self.runs.get(run_key)
+        return run if run is not None and run.owner is not None and run.fence == fence else None
+
+    def waiting(self, chain_key: int) -> list[Message]:
+        return [message for message in self.inboxes[chain_key].values() if message.verdict is None]
+
+    def wake(self, run_key: int) -> None:
+        """Something arrived for an open run: its owner is told by `woken_runs`, or a worker claims it."""
+        run = self.runs[run_key]
+        if run.status != "running":
+            return
+        if run.owner is None:
+            self.runs[run_key] = replace(run, due_ms=0)
+        else:
+            self.wakes.add(run_key)
+
+    def let_go(self, run: RunRow, due_ms: int | None) -> RunRow:
+        """The row of `run` once nobody owns it: with a raised fence, and due at once when something waits for it.
+
+        What waits is looked up rather than remembered: a sender of the owner's own process stores no wake-up, and the
+        owner may let go before it hears of the message.
+        """
+        has_mail = (
+            run.run_key in self.wakes
+            or bool(self.waiting(run.chain_key))
+            or any(task.state == "done" for task in self.tasks.get(run.run_key, {}).values())
+            or any(r.run_key == run.run_key and r.answer is r.failure is None for r in self.requests.values())
+        )
+        self.wakes.discard(run.run_key)
+        return replace(run, owner=None, fence=run.fence + 1, due_ms=0 if has_mail else due_ms)
+
+    def close_run(self, run: RunRow, status: RunStatus, closed_ms: int) -> None:
+        """The effects of a closing append beside the history: verdicts for all messages, nothing left to do."""
+        late = f"too_late:{status}"
+        inbox = self.inboxes[run.chain_key]
+        for key, message in list(inbox.items()):
+            if message.kind == "cancel" and message.verdict == "delivered":
+                inbox[key] = replace(message, verdict="cancelled" if status == "cancelled" else late)
+            elif message.verdict is None:
+                inbox[key] = replace(message, verdict=late if message.kind == "cancel" else "undelivered")
+        self.tasks.pop(run.run_key, None)
+        self.wakes.discard(run.run_key)
+        self.open_runs.discard(run.run_key)
+        self.runs[run.run_key] = replace(
+            run,
+            status=status,
+            closed_ms=closed_ms,
+            owner=None,
+            fence=run.fence + 1,
+            due_ms=None,
+            blocked=None,
+            blocked_code=None,
+        )

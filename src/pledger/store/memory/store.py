@@ -1,0 +1,229 @@
+"""The verbs of the port on a ledger in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from pledger.engine.port import (
+    Answer,
+    Append,
+    AttemptRecord,
+    Block,
+    Condition,
+    ConfirmClaim,
+    ExpireTask,
+    FinishTask,
+    Heartbeat,
+    LogAttempts,
+    Message,
+    Operation,
+    PutTask,
+    Release,
+    Request,
+    RunRow,
+    RunStatus,
+    Send,
+    SessionRow,
+    StartRun,
+    TaskRow,
+    Terminate,
+)
+from pledger.errors import InternalError, PledgerError
+from pledger.history.transition import StoredTransition
+from pledger.store.memory import ledger, mailbox, requests, sessions, tasks
+from pledger.store.memory.faults import Faults
+from pledger.store.memory.handle import MemoryHandle
+from pledger.store.memory.state import State
+
+_RULES: Final[dict[type, Callable[[State, Any], Answer]]] = {
+    StartRun: ledger.start_run,
+    Append: ledger.append,
+    Release: ledger.release,
+    Block: ledger.block,
+    ConfirmClaim: ledger.confirm_claim,
+    Terminate: ledger.terminate,
+    Send: mailbox.send,
+    PutTask: tasks.put_task,
+    FinishTask: tasks.finish_task,
+    ExpireTask: tasks.expire_task,
+    Heartbeat: tasks.heartbeat,
+    LogAttempts: tasks.log_late,
+}
+
+
+def commit(state: State, batch: Sequence[Operation]) -> list[Answer]:
+    return [_answer(state, operation) for operation in batch]
+
+
+def _answer(state: State, operation: Operation) -> Answer:
+    rule = _RULES.get(type(operation))
+    if rule is None:
+        return InternalError(f"The store has no operation {type(operation).__name__}.")
+    try:
+        return rule(state, operation)
+    except PledgerError as error:  # every rule looks before it changes anything
+        return error
+
+
+class MemoryStore(MemoryHandle):
+    """One process's handle on a ledger in memory.
+
+    Without faults every verb acts at once and `commit` returns a finished future. With faults a commit is on its way
+    until the hook lets it through; it is then applied in one go.
+    """
+
+    def __init__(self, state: State | None = None, faults: Faults | None = None) -> None:
+        super().__init__(State() if state is None else state, faults)
+
+    def commit(self, batch: Sequence[Operation]) -> asyncio.Future[list[Answer]]:
+        loop = asyncio.get_running_loop()
+        if self._faults is not None or self._killed:
+            return loop.create_task(self._change(commit, batch))
+        future: asyncio.Future[list[Answer]] = loop.create_future()
+        if self._closed:
+            future.set_exception(self._closed_error())
+        else:
+            future.set_result(self._apply(commit, batch))
+        return future
+
+    # Ledger -----------------------------------------------------------------------------------------------------------
+
+    async def find_run(self, namespace: str, workflow_id: str, run_id: str | None = None) -> RunRow | None:
+        return await self._call(ledger.find_run, namespace, workflow_id, run_id)
+
+    async def read_run(self, run_key: int) -> RunRow:
+        return await self._call(ledger.read_run, run_key)
+
+    async def read_statuses(self, run_keys: Sequence[int]) -> dict[int, tuple[RunStatus, bool]]:
+        return await self._call(ledger.read_statuses, run_keys)
+
+    async def read_history(self, run_key: int, after_event: int = 0, limit: int = 1000) -> list[StoredTransition]:
+        return await self._call(ledger.read_history, run_key, after_event, limit)
+
+    async def read_last_transition(self, run_key: int) -> StoredTransition | None:
+        return await self._call(ledger.read_last_transition, run_key)
+
+    async def list_runs(
+        self, namespace: str, where: Sequence[Condition], limit: int, before_key: int | None = None
+    ) -> list[RunRow]:
+        return await self._call(ledger.list_runs, namespace, where, limit, before_key)
+
+    async def count_runs(self, namespace: str, where: Sequence[Condition]) -> int:
+        return await self._call(ledger.count_runs, namespace, where)
+
+    # Mailbox ----------------------------------------------------------------------------------------------------------
+
+    async def read_inbox(self, chain_key: int) -> list[Message]:
+        return await self._call(mailbox.read_inbox, chain_key)
+
+    async def read_message(self, chain_key: int, message_id: str) -> Message | None:
+        return await self._call(mailbox.read_message, chain_key, message_id)
+
+    async def read_undelivered(self, chain_key: int) -> list[Message]:
+        return await self._call(mailbox.read_undelivered, chain_key)
+
+    # Tasks ------------------------------------------------------------------------------------------------------------
+
+    async def claim_tasks(
+        self, session_key: int, now_ms: int, task_queue: str, activity_types: Sequence[str], limit: int
+    ) -> list[TaskRow]:
+        return await self._change(tasks.claim_tasks, session_key, now_ms, task_queue, activity_types, limit)
+
+    async def expired_tasks(self, now_ms: int, limit: int) -> list[TaskRow]:
+        return await self._call(tasks.expired_tasks, now_ms, limit)
+
+    async def read_tasks(self, run_key: int) -> list[TaskRow]:
+        return await self._call(tasks.read_tasks, run_key)
+
+    async def read_attempts(self, run_key: int) -> list[AttemptRecord]:
+        return await self._call(tasks.read_attempts, run_key)
+
+    # Sessions ---------------------------------------------------------------------------------------------------------
+
+    async def now_ms(self) -> int:
+        return await self._call(sessions.now_ms)
+
+    async def open_session(self, identity: str, task_queue: str, code: str, lease_ms: int) -> SessionRow:
+        return await self._change(sessions.open_session, identity, task_queue, code, lease_ms)
+
+    def renew_session(self, session_key: int, lease_ms: int) -> int | None:
+        return self._apply_blocking(sessions.renew_session, session_key, lease_ms)
+
+    async def close_session(self, session_key: int) -> None:
+        await self._change(sessions.close_session, session_key)
+
+    async def bury_sessions(self, now_ms: int) -> list[SessionRow]:
+        return await self._change(sessions.bury_sessions, now_ms)
+
+    async def read_sessions(self) -> list[SessionRow]:
+        return await self._call(sessions.read_sessions)
+
+    async def claim_runs(
+        self, session_key: int, now_ms: int, task_queue: str, workflow_types: Sequence[str], code: str, limit: int
+    ) -> list[RunRow]:
+        return await self._change(sessions.claim_runs, session_key, now_ms, task_queue, workflow_types, code, limit)
+
+    async def woken_runs(self, session_key: int) -> list[int]:
+        return await self._change(sessions.woken_runs, session_key)
+
+    async def next_due_ms(self, task_queue: str) -> int | None:
+        return await self._call(sessions.next_due_ms, task_queue)
+
+    # Requests ---------------------------------------------------------------------------------------------------------
+
+    async def ask(self, run_key: int, kind: str, name: str, body: bytes, expires_ms: int) -> int:
+        return await self._change(requests.ask, run_key, kind, name, body, expires_ms)
+
+    async def read_requests(self, run_key: int) -> list[Request]:
+        return await self._call(requests.read_requests, run_key)
+
+    async def answer_request(self, request_key: int, answer: bytes | None, failure: bytes | None) -> None:
+        await self._change(requests.answer_request, request_key, answer, failure)
+
+    async def take_answer(self, request_key: int) -> Request | None:
+        return await self._change(requests.take_answer, request_key)
+
+    async def drop_requests(self, now_ms: int) -> None:
+        await self._change(requests.drop_requests, now_ms)
+
+    # The whole --------------------------------------------------------------------------------------------------------
+
+    async def describe(self) -> dict[str, Any]:
+        return {"kind": "memory", "durability": "none: gone with the process", "runs": len(self.state.runs)}
+
+
+class NamedStates:
+    """The ledgers of `memory://name`: alive while a handle on one is open or was killed rather than closed."""
+
+    def __init__(self) -> None:
+        self._states: dict[str, tuple[State, int]] = {}
+
+    def open(self, name: str) -> MemoryStore:
+        if not name:
+            return MemoryStore()
+        state, handles = self._states.get(name, (State(), 0))
+        self._states[name] = (state, handles + 1)
+        return _NamedStore(state, name, self)
+
+    def release(self, name: str) -> None:
+        state, handles = self._states.pop(name)
+        if handles > 1:
+            self._states[name] = (state, handles - 1)
+
+
+class _NamedStore(MemoryStore):
+    def __init__(self, state: State, name: str, states: NamedStates) -> None:
+        super().__init__(state)
+        self._name = name
+        self._states = states
+
+    async def close(self) -> None:
+        if not self._closed:
+            self._states.release(self._name)
+        await super().close()
+
+
+#: `open_memory(name)`: a handle on the ledger of that name in this process; without a name on one of its own.
+open_memory: Final = NamedStates().open

@@ -1,0 +1,142 @@
+"""Activities that wait in the store or run away from their run's owner."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from msgspec.structs import replace
+
+from pledger.engine.port import (
+    Answer,
+    AttemptRecord,
+    ExpireTask,
+    FinishTask,
+    Heartbeat,
+    LogAttempts,
+    PutTask,
+    Reply,
+    TaskRow,
+)
+from pledger.store.memory.state import State
+
+#: Lines of the attempt log that are kept for each activity: the newest ones.
+ATTEMPTS_MAX: Final = 100
+
+# Operations -----------------------------------------------------------------------------------------------------------
+
+
+def put_task(state: State, op: PutTask) -> Answer:
+    if state.owned_run(op.task.run_key, op.fence) is None:
+        return Reply.LOST
+    change_tasks(state, op.task.run_key, (op.task,), (), ())
+    log_attempts(state, op.attempts)
+    return Reply.WON
+
+
+def finish_task(state: State, op: FinishTask) -> Answer:
+    task = _started(state, op.run_key, op.event_id, op.attempt, op.owner)
+    if task is None:
+        return Reply.LOST
+    if op.requeue is not None:
+        change_tasks(state, op.run_key, (op.requeue,), (), ())
+    else:
+        change_tasks(state, op.run_key, (replace(task, state="done", owner=None, outcome=op.outcome),), (), ())
+        state.wake(op.run_key)
+    log_attempts(state, op.attempts)
+    return Reply.WON
+
+
+def expire_task(state: State, op: ExpireTask) -> Answer:
+    task = state.tasks.get(op.run_key, {}).get(op.event_id)
+    if task is None or (task.state, task.attempt) != ("queued", op.attempt):
+        return Reply.LOST
+    change_tasks(state, op.run_key, (replace(task, state="done", outcome=op.outcome),), (), ())
+    state.wake(op.run_key)
+    return Reply.WON
+
+
+def heartbeat(state: State, op: Heartbeat) -> Answer:
+    task = _started(state, op.run_key, op.event_id, op.attempt, op.owner)
+    if task is None:
+        return Reply.LOST
+    if op.details is not None:
+        change_tasks(state, op.run_key, (replace(task, heartbeat=op.details),), (), ())
+    return Reply.CANCEL_REQUESTED if task.cancel_requested else Reply.HEARTBEAT_OK
+
+
+def log_late(state: State, op: LogAttempts) -> Answer:
+    log_attempts(state, op.attempts)
+    return Reply.WON
+
+
+def _started(state: State, run_key: int, event_id: int, attempt: int, owner: int) -> TaskRow | None:
+    """The row, if exactly this attempt is the one that runs."""
+    task = state.tasks.get(run_key, {}).get(event_id)
+    if task is None or (task.state, task.attempt, task.owner) != ("started", attempt, owner):
+        return None
+    return task
+
+
+# Parts of an append ---------------------------------------------------------------------------------------------------
+
+
+def change_tasks(
+    state: State, run_key: int, put: Sequence[TaskRow], dropped: Sequence[int], cancelled: Sequence[int]
+) -> None:
+    tasks = state.tasks.setdefault(run_key, {})
+    for task in put:
+        tasks[task.event_id] = replace(task, run_key=run_key)
+    for event_id in dropped:
+        tasks.pop(event_id, None)
+    for event_id in cancelled:
+        if event_id in tasks:
+            tasks[event_id] = replace(tasks[event_id], cancel_requested=True)
+
+
+def log_attempts(state: State, records: Sequence[AttemptRecord], run_key: int | None = None) -> None:
+    """run_key: in place of the records' own, for the first append of a run that had no key yet."""
+    for record in records:
+        line = record if run_key is None else replace(record, run_key=run_key)
+        log = state.attempts.setdefault(line.run_key, [])
+        log.append(line)
+        same = [i for i, other in enumerate(log) if other.event_id == line.event_id]
+        if len(same) > ATTEMPTS_MAX:
+            del log[same[0]]
+
+
+# Verbs ----------------------------------------------------------------------------------------------------------------
+
+
+def claim_tasks(
+    state: State, session_key: int, now_ms: int, task_queue: str, activity_types: Sequence[str], limit: int
+) -> list[TaskRow]:
+    if session_key not in state.sessions:
+        return []
+    due = [
+        task
+        for task in _queued(state)
+        if task.due_ms <= now_ms and task.task_queue == task_queue and task.activity_type in activity_types
+    ]
+    due.sort(key=lambda task: (task.due_ms, task.run_key, task.event_id))
+    claimed = [replace(task, state="started", owner=session_key, started_ms=now_ms) for task in due[:limit]]
+    for task in claimed:
+        state.tasks[task.run_key][task.event_id] = task
+    return claimed
+
+
+def expired_tasks(state: State, now_ms: int, limit: int) -> list[TaskRow]:
+    expired = [task for task in _queued(state) if task.expires_ms is not None and task.expires_ms <= now_ms]
+    return sorted(expired, key=lambda task: (task.expires_ms or 0, task.run_key, task.event_id))[:limit]
+
+
+def _queued(state: State) -> list[TaskRow]:
+    return [task for tasks in state.tasks.values() for task in tasks.values() if task.state == "queued"]
+
+
+def read_tasks(state: State, run_key: int) -> list[TaskRow]:
+    return [task for _, task in sorted(state.tasks.get(run_key, {}).items())]
+
+
+def read_attempts(state: State, run_key: int) -> list[AttemptRecord]:
+    return list(state.attempts.get(run_key, []))

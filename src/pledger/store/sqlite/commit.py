@@ -1,0 +1,67 @@
+"""A batch of operations in one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from pledger.engine.port import (
+    Answer,
+    Append,
+    Block,
+    ConfirmClaim,
+    ExpireTask,
+    FinishTask,
+    Heartbeat,
+    LogAttempts,
+    Operation,
+    PutTask,
+    Release,
+    Send,
+    StartRun,
+    Terminate,
+)
+from pledger.store.sqlite import ledger, mailbox, tasks
+from pledger.store.sqlite.failures import is_of_the_place, operation_failure
+from pledger.store.sqlite.writer import Cursor
+
+_WRITERS: Final[dict[type, Callable[[Cursor, Any], Answer]]] = {
+    StartRun: ledger.start_run,
+    Append: ledger.append,
+    Release: ledger.release,
+    Block: ledger.block,
+    ConfirmClaim: ledger.confirm_claim,
+    Terminate: ledger.terminate,
+    Send: mailbox.send,
+    PutTask: tasks.put_task,
+    FinishTask: tasks.finish_task,
+    ExpireTask: tasks.expire_task,
+    Heartbeat: tasks.heartbeat,
+    LogAttempts: tasks.log_late,
+}
+
+
+def write_batch(cursor: Cursor, batch: Sequence[Operation], path: str) -> list[Answer]:
+    """The answers, in order. An operation that cannot be written gets its exception as its answer."""
+    try:
+        return [_WRITERS[type(operation)](cursor, operation) for operation in batch]
+    except Exception as error:
+        if is_of_the_place(error):
+            raise
+    # Once more from the start, each operation with a savepoint to fall back to: what they cost is paid only now.
+    cursor.roll_back()
+    cursor.execute("BEGIN IMMEDIATE", ())
+    return [_write_guarded(cursor, operation, path) for operation in batch]
+
+
+def _write_guarded(cursor: Cursor, operation: Operation, path: str) -> Answer:
+    cursor.execute("SAVEPOINT operation", ())
+    try:
+        answer = _WRITERS[type(operation)](cursor, operation)
+    except Exception as error:
+        if is_of_the_place(error):
+            raise
+        cursor.execute("ROLLBACK TO operation", ())
+        answer = operation_failure(error, operation, path)
+    cursor.execute("RELEASE operation", ())
+    return answer

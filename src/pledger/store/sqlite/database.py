@@ -1,0 +1,95 @@
+"""One database file in this process: its two connections, shared by every handle.
+
+One SQLite library and one writer per process and file: closing any second descriptor of a file drops the process's
+POSIX locks on it, and a second writer would only wait for the first.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import apsw
+
+from pledger.store.sqlite.connection import connect_reader, connect_writer
+from pledger.store.sqlite.failures import store_failure
+from pledger.store.sqlite.files import prepare_file
+from pledger.store.sqlite.lane import Lane
+from pledger.store.sqlite.schema import migrate
+from pledger.store.sqlite.writer import Rows, Writer
+
+#: Process and file. The process too: a forked child must not touch its parent's connections, nor drop them, since
+#: closing one would check the log in.
+_Key: TypeAlias = tuple[int, int, int]
+
+_open: Final[dict[_Key, Database]] = {}
+_open_lock: Final = threading.Lock()
+
+
+class Database:
+    """path: absolute. handles: how many are open."""
+
+    def __init__(self, path: Path, key: _Key, busy_timeout_ms: int) -> None:
+        self.path = str(path)
+        self.handles = 0
+        self._key = key
+        writer = connect_writer(path)
+        try:
+            self.schema_version = migrate(writer, self.path)
+            self._reader = connect_reader(path)
+        except BaseException:
+            writer.close()
+            raise
+        self.writer = Writer(writer, self.path)
+        self.lane = Lane(self.writer, self.path, busy_timeout_ms)
+        self._read_lock = threading.Lock()
+        self._read = self._reader.cursor().execute
+
+    def rows(self, sql: str, bindings: tuple[Any, ...]) -> Rows:
+        """The rows of one query on what is committed."""
+        try:
+            with self._read_lock:
+                return self._read(sql, bindings).fetchall()
+        except apsw.Error as error:
+            raise store_failure(error, self.path) from error
+
+    def rest(self) -> None:
+        """After a quiet while: make the log small, unless it is or something is on its way."""
+        if self.writer.wal_pages and self.writer.lock.acquire(blocking=False):
+            try:
+                self.writer.rest()
+            finally:
+                self.writer.lock.release()
+
+    def leave(self) -> None:
+        """A handle is closed; the last one closes the file."""
+        with _open_lock:
+            self.handles -= 1
+            if self.handles == 0:
+                del _open[self._key]
+                self._close()
+
+    def _close(self) -> None:
+        self.lane.close()
+        with self.writer.lock, self._read_lock:
+            self._reader.close()
+            self.writer.close()
+
+
+def enter_database(path: Path, *, allow_network_fs: bool, busy_timeout_ms: int) -> Database:
+    """The database at `path`, made if there is none; to be left again with `leave`."""
+    path = Path(os.path.realpath(path))
+    with _open_lock:
+        prepare_file(path, allow_network_fs=allow_network_fs)
+        status = path.stat()
+        key = (os.getpid(), status.st_dev, status.st_ino)
+        if key not in _open:
+            try:
+                _open[key] = Database(path, key, busy_timeout_ms)
+            except apsw.Error as error:
+                raise store_failure(error, str(path)) from error
+        database = _open[key]
+        database.handles += 1
+        return database

@@ -1,0 +1,40 @@
+"""List filters to SQL. Every piece of text comes from the tables below; values are only ever bound."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from pledger.engine.port import LIST_COLUMNS, Condition
+from pledger.store.sqlite.sqlfiles import as_json
+
+_COLUMNS: Final = {column: column for column in LIST_COLUMNS} | {"blocked": "(blocked IS NOT NULL)"}
+
+#: IS and IS NOT compare with NULL as the port wants it: a column without a value meets only `!=`.
+_OPERATORS: Final = {
+    "=": "IS ?",
+    "!=": "IS NOT ?",
+    "<": "< ?",
+    "<=": "<= ?",
+    ">": "> ?",
+    ">=": ">= ?",
+    "in": "IN (SELECT value FROM json_each(?))",
+}
+
+
+def filter_sql(
+    what: str, namespace: str, where: Sequence[Condition], before_key: int | None = None
+) -> tuple[str, list[Any]]:
+    """`SELECT what` of the runs that meet every condition, and what to bind."""
+    by_id = any(condition.column == "workflow_id" and condition.operator == "=" for condition in where)
+    # Without an id, runs are taken in the order of their keys until there are enough. The plus keeps SQLite from
+    # finding them by namespace instead, which would mean to sort them all.
+    terms = ["namespace = ?" if by_id else "+namespace = ?"]
+    bindings: list[Any] = [namespace]
+    for condition in where:
+        terms.append(f"{_COLUMNS[condition.column]} {_OPERATORS[condition.operator]}")
+        bindings.append(as_json(condition.value) if condition.operator == "in" else condition.value)
+    if before_key is not None:
+        terms.append("run_key < ?")
+        bindings.append(before_key)
+    return f"SELECT {what} FROM pledger_run_row WHERE {' AND '.join(terms)}", bindings  # noqa: S608 - see above

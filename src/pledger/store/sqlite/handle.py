@@ -1,0 +1,120 @@
+"""How a handle reads and writes, and how it learns that another process did."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any, Final, Literal, TypeVar
+
+import apsw
+
+from pledger.errors import StoreError
+from pledger.store.sqlite.database import Database
+from pledger.store.sqlite.failures import store_failure
+from pledger.store.sqlite.writer import CommitHook, Job, Rows
+
+T = TypeVar("T")
+
+#: Pauses between two looks at the change counter: just after something happened, and from a second of quiet on.
+_BUSY_PAUSE_S: Final = 0.003
+_IDLE_PAUSE_S: Final = 0.05
+_QUIET_S: Final = 1.0
+
+
+class SqliteHandle:
+    """One opener's view of a `Database`, without the verbs.
+
+    durable: whether its commits wait for the disk. clock: in place of the store's own, for tests.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        durable: bool = True,
+        clock: Callable[[], int] | None = None,
+        on_commit: CommitHook | None = None,
+    ) -> None:
+        self._database = database
+        self._durable = durable
+        self._clock = clock
+        self._on_commit = on_commit
+        self._commits = 0
+        self._closed = False
+        self._seen = (0, 0)
+        self._seen = self._change_mark()
+        self._changed_s = time.monotonic()
+
+    async def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._database.leave()
+
+    def _now(self) -> int | None:
+        """For statements: None stands for the store's clock, read by the statement itself."""
+        return None if self._clock is None else self._clock()
+
+    def _rows(self, sql: str, *bindings: Any) -> Rows:
+        self._check_open()
+        return self._database.rows(sql, bindings)
+
+    def _row(self, sql: str, *bindings: Any) -> tuple[Any, ...] | None:
+        rows = self._rows(sql, *bindings)
+        return rows[0] if rows else None
+
+    def _submit(self, job: Job[T], *, durable: bool = False) -> asyncio.Future[T]:
+        """A transaction. durable: on disk before the future is done (as far as this handle promises it). Without, a
+        power cut may take it, which does for what only concerns processes that it ends too: leases, claims of runs,
+        wake-ups, questions."""
+        if self._closed:
+            refused: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+            refused.set_exception(self._closed_error())
+            return refused
+        return self._database.lane.submit(job, durable=durable and self._durable, hook=self._around_commit)
+
+    def _around_commit(self, phase: Literal["before", "after"]) -> None:
+        number = self._commits + 1
+        if phase == "after":
+            self._commits = number
+        if self._on_commit is not None:
+            self._on_commit(phase, number)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise self._closed_error()
+
+    def _closed_error(self) -> StoreError:
+        return StoreError(f"This store on {self._database.path} is closed. Open it again with open_store().")
+
+    # Changes by others ------------------------------------------------------------------------------------------------
+
+    async def wait_for_change(self, timeout_s: float) -> bool:
+        deadline_s = time.monotonic() + timeout_s
+        while True:
+            self._check_open()
+            now_s = time.monotonic()
+            mark = self._change_mark()
+            if mark != self._seen:
+                self._seen = mark
+                self._changed_s = now_s
+                return True
+            if now_s >= deadline_s:
+                return False
+            quiet_s = now_s - max(self._changed_s, self._database.writer.last_write_s)
+            if quiet_s > _QUIET_S:
+                self._database.rest()
+            pause_s = min(max(_BUSY_PAUSE_S, _IDLE_PAUSE_S * quiet_s / _QUIET_S), _IDLE_PAUSE_S)
+            await asyncio.sleep(min(pause_s, deadline_s - now_s))
+
+    def _change_mark(self) -> tuple[int, int]:
+        """Differs from the one before after another process, or another handle of this one, has committed."""
+        writer = self._database.writer
+        if not writer.lock.acquire(blocking=False):
+            return self._seen  # a commit of this process is on its way: the next look will do
+        try:
+            return writer.change_counter(), writer.commits - self._commits
+        except apsw.Error as error:
+            raise store_failure(error, self._database.path) from error
+        finally:
+            writer.lock.release()

@@ -1,0 +1,187 @@
+"""Runs and their histories."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from pledger.engine.port import (
+    Answer,
+    Append,
+    Block,
+    Condition,
+    ConfirmClaim,
+    Existing,
+    Release,
+    Reply,
+    RunRow,
+    RunStatus,
+    Started,
+    StartRun,
+    Terminate,
+    decide_start,
+)
+from pledger.history.transition import StoredTransition
+from pledger.store.sqlite import mailbox, sessions, tasks
+from pledger.store.sqlite.filters import filter_sql
+from pledger.store.sqlite.handle import SqliteHandle
+from pledger.store.sqlite.sqlfiles import as_json, load_queries
+from pledger.store.sqlite.writer import Cursor
+
+_SQL: Final = load_queries("ledger")
+_APPEND: Final = _SQL["append"]
+_APPEND_AND_RELEASE: Final = _SQL["append_and_release"]
+_APPEND_AND_CLOSE: Final = _SQL["append_and_close"]
+_INSERT_TRANSITION: Final = _SQL["insert_transition"]
+
+# Operations -----------------------------------------------------------------------------------------------------------
+
+
+def start_run(cursor: Cursor, op: StartRun) -> Answer:
+    earlier = cursor.row(_SQL["find_newest_run"], (op.namespace, op.workflow_id))
+    if earlier is not None:
+        existing = RunRow(*earlier)
+        decision = decide_start(existing, op)
+        if decision != "start":
+            return Existing(existing, decision)
+    if op.owner is not None and not sessions.is_alive(cursor, op.owner):
+        return Reply.LOST
+    cursor.execute(_SQL["insert_chain"], (op.namespace, op.workflow_id))
+    chain_key = cursor.last_key()
+    fence = 0 if op.owner is None else 1
+    cursor.execute(
+        _SQL["insert_run"],
+        (
+            chain_key,
+            op.run_id,
+            op.workflow_type,
+            op.task_queue,
+            op.input_digest,
+            op.started_ms,
+            fence,
+            op.owner,
+        ),
+    )
+    run_key = cursor.last_key()
+    if op.owner is None:
+        # Its id needs no memory: the run's own id cannot be taken by another start.
+        mailbox.insert_message(cursor, (chain_key, "start", op.run_id, "", op.started, op.started_ms, 0))
+    elif op.first is not None:
+        first = op.first
+        first.run_key, first.fence, first.expected_event = run_key, fence, 0
+        append(cursor, first)
+    return Started(run_key, chain_key)
+
+
+def append(cursor: Cursor, op: Append) -> Answer:
+    """Two statements for a step that is only a step: this is what the engine does all day."""
+    execute = cursor.execute
+    run_key = op.run_key
+    transition = op.transition
+    place = (run_key, op.fence, op.expected_event)
+    if op.closed is not None:
+        execute(_APPEND_AND_CLOSE, (op.last_event, transition.checksum, op.closed, op.time_ms, *place))
+    elif op.release:
+        execute(_APPEND_AND_RELEASE, (op.last_event, transition.checksum, op.due_ms, *place))
+    else:
+        execute(_APPEND, (op.last_event, transition.checksum, op.due_ms, *place))
+    if not cursor.changes():
+        return Reply.LOST
+    execute(_INSERT_TRANSITION, (run_key, transition.first_event_id, transition.body, transition.checksum))
+    if op.consumed:
+        mailbox.consume(cursor, op.consumed)
+    if op.tasks or op.dropped or op.cancelled:
+        tasks.change_tasks(cursor, run_key, op.tasks, op.dropped, op.cancelled)
+    if op.attempts:
+        tasks.log_attempts(cursor, op.attempts, run_key)
+    if op.closed is not None:
+        _settle(cursor, run_key, op.closed)
+    elif op.release:
+        _after_release(cursor, run_key)
+    return Reply.WON
+
+
+def release(cursor: Cursor, op: Release) -> Answer:
+    cursor.execute(_SQL["release"], (op.due_ms, op.run_key, op.fence))
+    if not cursor.changes():
+        return Reply.LOST
+    _after_release(cursor, op.run_key)
+    return Reply.WON
+
+
+def block(cursor: Cursor, op: Block) -> Answer:
+    cursor.execute(_SQL["block"], (op.reason, op.code, op.run_key, op.fence))
+    if not cursor.changes():
+        return Reply.LOST
+    cursor.execute(_SQL["drop_wake"], (op.run_key,))
+    return Reply.WON
+
+
+def confirm_claim(cursor: Cursor, op: ConfirmClaim) -> Answer:
+    cursor.execute(_SQL["confirm_claim"], (op.run_key, op.fence))
+    return Reply.WON if cursor.changes() else Reply.LOST
+
+
+def terminate(cursor: Cursor, op: Terminate) -> Answer:
+    transition = op.transition
+    cursor.execute(
+        _SQL["terminate"],
+        (op.last_event, transition.checksum, op.status, op.time_ms, op.run_key, op.expected_event),
+    )
+    if not cursor.changes():
+        return Reply.LOST
+    cursor.execute(_INSERT_TRANSITION, (op.run_key, transition.first_event_id, transition.body, transition.checksum))
+    _settle(cursor, op.run_key, op.status)
+    return Reply.WON
+
+
+def _after_release(cursor: Cursor, run_key: int) -> None:
+    cursor.execute(_SQL["due_if_mail"], (run_key,))
+    cursor.execute(_SQL["drop_wake"], (run_key,))
+
+
+def _settle(cursor: Cursor, run_key: int, status: RunStatus) -> None:
+    """The effects of a close beside the history: verdicts for all messages, nothing left to do."""
+    cursor.execute(_SQL["settle_messages"], (run_key, status))
+    cursor.execute(_SQL["drop_tasks_of_run"], (run_key,))
+    cursor.execute(_SQL["drop_wake"], (run_key,))
+
+
+# Verbs ----------------------------------------------------------------------------------------------------------------
+
+
+class SqliteLedger(SqliteHandle):
+    async def find_run(self, namespace: str, workflow_id: str, run_id: str | None = None) -> RunRow | None:
+        if run_id is None:
+            row = self._row(_SQL["find_newest_run"], namespace, workflow_id)
+        else:
+            row = self._row(_SQL["find_run"], namespace, workflow_id, run_id)
+        return None if row is None else RunRow(*row)
+
+    async def read_run(self, run_key: int) -> RunRow:
+        row = self._row(_SQL["read_run"], run_key)
+        if row is None:
+            raise mailbox.unknown_run(run_key)
+        return RunRow(*row)
+
+    async def read_statuses(self, run_keys: Sequence[int]) -> dict[int, tuple[RunStatus, bool]]:
+        rows = self._rows(_SQL["read_statuses"], as_json(run_keys))
+        return {run_key: (status, bool(blocked)) for run_key, status, blocked in rows}
+
+    async def read_history(self, run_key: int, after_event: int = 0, limit: int = 1000) -> list[StoredTransition]:
+        return [StoredTransition(*row) for row in self._rows(_SQL["read_history"], run_key, after_event, limit)]
+
+    async def read_last_transition(self, run_key: int) -> StoredTransition | None:
+        row = self._row(_SQL["read_last_transition"], run_key)
+        return None if row is None else StoredTransition(*row)
+
+    async def list_runs(
+        self, namespace: str, where: Sequence[Condition], limit: int, before_key: int | None = None
+    ) -> list[RunRow]:
+        sql, bindings = filter_sql("*", namespace, where, before_key)
+        return [RunRow(*row) for row in self._rows(f"{sql} ORDER BY run_key DESC LIMIT ?", *bindings, limit)]
+
+    async def count_runs(self, namespace: str, where: Sequence[Condition]) -> int:
+        sql, bindings = filter_sql("count(*)", namespace, where)
+        [(count,)] = self._rows(sql, *bindings)
+        return int(count)

@@ -1,0 +1,106 @@
+-- Runs and their histories.
+
+-- name: find_newest_run
+-- The newest run of a workflow id: the last segment of its last chain.
+SELECT * FROM pledger_run_row WHERE run_key = (
+    SELECT run.run_key FROM pledger_chain AS chain JOIN pledger_run AS run USING (chain_key)
+    WHERE chain.namespace = ?1 AND chain.workflow_id = ?2
+    ORDER BY chain.generation DESC, run.segment DESC LIMIT 1
+);
+
+-- name: find_run
+-- The run of a workflow id that has this run id.
+SELECT * FROM pledger_run_row WHERE namespace = ?1 AND workflow_id = ?2 AND run_id = ?3;
+
+-- name: insert_chain
+-- The next chain of a workflow id.
+INSERT INTO pledger_chain (namespace, workflow_id, generation)
+SELECT ?1, ?2, 1 + coalesce(max(generation), 0) FROM pledger_chain WHERE namespace = ?1 AND workflow_id = ?2;
+
+-- name: insert_run
+INSERT INTO pledger_run (
+    chain_key, run_id, workflow_type, task_queue, input_digest, started_ms, fence, owner, due_ms
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0);
+
+-- name: append
+-- One step of an owned run, by compare-and-set.
+UPDATE pledger_run SET last_event = ?, head = ?, due_ms = ?, claims = 0
+WHERE run_key = ? AND fence = ? AND last_event = ? AND owner IS NOT NULL;
+
+-- name: append_and_release
+-- The same, and the owner lets go.
+UPDATE pledger_run SET last_event = ?, head = ?, due_ms = ?, claims = 0, owner = NULL, fence = fence + 1
+WHERE run_key = ? AND fence = ? AND last_event = ? AND owner IS NOT NULL;
+
+-- name: append_and_close
+-- The last step of an owned run.
+UPDATE pledger_run
+SET last_event = ?, head = ?, status = ?, closed_ms = ?, claims = 0, owner = NULL, fence = fence + 1, due_ms = NULL
+WHERE run_key = ? AND fence = ? AND last_event = ? AND owner IS NOT NULL;
+
+-- name: terminate
+-- The last step of an open run, whoever owns it.
+UPDATE pledger_run
+SET last_event = ?, head = ?, status = ?, closed_ms = ?, owner = NULL, fence = fence + 1, due_ms = NULL,
+    blocked = NULL, blocked_code = NULL
+WHERE run_key = ? AND last_event = ? AND closed_ms IS NULL;
+
+-- name: insert_transition
+INSERT INTO pledger_history (run_key, first_event_id, body, checksum) VALUES (?, ?, ?, ?);
+
+-- name: release
+UPDATE pledger_run SET owner = NULL, fence = fence + 1, due_ms = ?
+WHERE run_key = ? AND fence = ? AND owner IS NOT NULL;
+
+-- name: block
+-- Due at once, for code that may do better: what the run waited for may have been what its code failed on.
+UPDATE pledger_run SET owner = NULL, fence = fence + 1, due_ms = 0, blocked = ?, blocked_code = ?
+WHERE run_key = ? AND fence = ? AND owner IS NOT NULL;
+
+-- name: confirm_claim
+UPDATE pledger_run SET claims = 0 WHERE run_key = ? AND fence = ? AND owner IS NOT NULL;
+
+-- name: due_if_mail
+-- After a run was let go: due at once when something waits for it. Looked up rather than remembered: a sender of the
+-- owner's own process stores no wake-up, and the owner may let go before it hears of the message.
+UPDATE pledger_run SET due_ms = 0 WHERE run_key = ?1 AND owner IS NULL AND (
+    EXISTS (SELECT 1 FROM pledger_wake AS wake WHERE wake.run_key = ?1)
+    OR EXISTS (
+        SELECT 1 FROM pledger_message AS message
+        WHERE message.chain_key = pledger_run.chain_key AND message.verdict IS NULL
+    )
+    OR EXISTS (SELECT 1 FROM pledger_task AS task WHERE task.run_key = ?1 AND task.state = 'done')
+    OR EXISTS (
+        SELECT 1 FROM pledger_request AS request
+        WHERE request.run_key = ?1 AND request.answer IS NULL AND request.failure IS NULL
+    )
+);
+
+-- name: settle_messages
+-- The verdicts of a run's close.
+UPDATE pledger_message SET verdict = CASE
+    WHEN kind <> 'cancel' THEN 'undelivered'
+    WHEN verdict = 'delivered' AND ?2 = 'cancelled' THEN 'cancelled'
+    ELSE 'too_late:' || ?2
+END
+WHERE chain_key = (SELECT run.chain_key FROM pledger_run AS run WHERE run.run_key = ?1)
+    AND (verdict IS NULL OR (kind = 'cancel' AND verdict = 'delivered'));
+
+-- name: drop_tasks_of_run
+DELETE FROM pledger_task WHERE run_key = ?;
+
+-- name: drop_wake
+DELETE FROM pledger_wake WHERE run_key = ?;
+
+-- name: read_run
+SELECT * FROM pledger_run_row WHERE run_key = ?;
+
+-- name: read_statuses
+SELECT run_key, status, blocked IS NOT NULL FROM pledger_run WHERE run_key IN (SELECT value FROM json_each(?));
+
+-- name: read_history
+SELECT first_event_id, body, checksum FROM pledger_history
+WHERE run_key = ? AND first_event_id > ? ORDER BY first_event_id LIMIT ?;
+
+-- name: read_last_transition
+SELECT first_event_id, body, checksum FROM pledger_history WHERE run_key = ? ORDER BY first_event_id DESC LIMIT 1;

@@ -1,0 +1,108 @@
+-- Leases of worker processes, and what they own. A parameter `now` that is NULL stands for the store's clock.
+
+-- name: now
+SELECT coalesce(?, (SELECT now_ms FROM pledger_clock));
+
+-- name: has_session
+SELECT 1 FROM pledger_session WHERE session_key = ?;
+
+-- name: open_session
+INSERT INTO pledger_session (identity, task_queue, code, started_ms, expires_ms)
+SELECT ?2, ?3, ?4, clock.now_ms, clock.now_ms + ?5
+FROM (SELECT coalesce(?1, (SELECT now_ms FROM pledger_clock)) AS now_ms) AS clock
+RETURNING session_key, identity, task_queue, code, started_ms, expires_ms;
+
+-- name: renew_session
+UPDATE pledger_session SET expires_ms = coalesce(?1, (SELECT now_ms FROM pledger_clock)) + ?3 WHERE session_key = ?2
+RETURNING expires_ms - ?3;
+
+-- name: has_expired_session
+SELECT 1 FROM pledger_session WHERE expires_ms <= coalesce(?, (SELECT now_ms FROM pledger_clock));
+
+-- name: end_expired_sessions
+DELETE FROM pledger_session WHERE expires_ms <= coalesce(?, (SELECT now_ms FROM pledger_clock))
+RETURNING session_key, identity, task_queue, code, started_ms, expires_ms;
+
+-- name: end_session
+DELETE FROM pledger_session WHERE session_key = ?;
+
+-- name: orphan_wakes
+DELETE FROM pledger_wake WHERE run_key IN (SELECT run_key FROM pledger_run WHERE owner = ?);
+
+-- name: orphan_runs
+UPDATE pledger_run SET owner = NULL, fence = fence + 1, due_ms = 0, claims = claims + 1 WHERE owner = ?;
+
+-- name: orphan_tasks
+UPDATE pledger_task SET state = 'queued', owner = NULL, due_ms = 0, lost = 1 WHERE owner = ?;
+
+-- name: read_sessions
+SELECT session_key, identity, task_queue, code, started_ms, expires_ms FROM pledger_session ORDER BY session_key;
+
+-- name: claimable_runs
+-- Ownerless runs that are due, or that other code has blocked; oldest due first. One range of the index for each type:
+-- a backlog of types that nobody serves costs nothing.
+SELECT run.run_key FROM json_each(?1) AS type JOIN pledger_run AS run ON run.run_key IN (
+    SELECT run_key FROM (
+        SELECT run_key FROM pledger_run
+        WHERE owner IS NULL AND blocked IS NULL
+            AND task_queue = ?2 AND workflow_type = type.value AND due_ms <= ?3
+        ORDER BY due_ms LIMIT ?5
+    )
+    UNION ALL
+    SELECT run_key FROM (
+        SELECT run_key FROM pledger_run
+        WHERE blocked IS NOT NULL AND task_queue = ?2 AND workflow_type = type.value
+            AND (blocked_code < ?4 OR blocked_code > ?4)
+        LIMIT ?5
+    )
+)
+ORDER BY run.due_ms, run.run_key LIMIT ?5;
+
+-- name: claim_runs
+UPDATE pledger_run SET owner = ?, fence = fence + 1, blocked = NULL, blocked_code = NULL
+WHERE run_key IN (SELECT value FROM json_each(?));
+
+-- name: read_claimed
+SELECT * FROM pledger_run_row WHERE run_key IN (SELECT value FROM json_each(?)) ORDER BY due_ms, run_key;
+
+-- name: woken_runs
+SELECT wake.run_key FROM pledger_wake AS wake CROSS JOIN pledger_run AS run USING (run_key)
+WHERE run.owner = ? ORDER BY wake.run_key;
+
+-- name: drop_wakes
+DELETE FROM pledger_wake WHERE run_key IN (SELECT value FROM json_each(?));
+
+-- name: next_due
+-- The least due time of a queue. The types are found by hopping from one to the next in the index: with an index that
+-- leads to the due time by type, going through all rows of the queue would cost as much as there are sleepers.
+WITH RECURSIVE
+run_type (name) AS (
+    SELECT min(workflow_type) FROM pledger_run
+    WHERE owner IS NULL AND blocked IS NULL AND due_ms IS NOT NULL AND task_queue = ?1
+    UNION ALL
+    SELECT (
+        SELECT min(workflow_type) FROM pledger_run
+        WHERE owner IS NULL AND blocked IS NULL AND due_ms IS NOT NULL AND task_queue = ?1
+            AND workflow_type > run_type.name
+    ) FROM run_type WHERE run_type.name IS NOT NULL
+),
+task_type (name) AS (
+    SELECT min(activity_type) FROM pledger_task WHERE state = 'queued' AND task_queue = ?1
+    UNION ALL
+    SELECT (
+        SELECT min(activity_type) FROM pledger_task
+        WHERE state = 'queued' AND task_queue = ?1 AND activity_type > task_type.name
+    ) FROM task_type WHERE task_type.name IS NOT NULL
+)
+SELECT min(due_ms) FROM (
+    SELECT (
+        SELECT min(due_ms) FROM pledger_run
+        WHERE owner IS NULL AND blocked IS NULL AND due_ms IS NOT NULL AND task_queue = ?1
+            AND workflow_type = run_type.name
+    ) AS due_ms FROM run_type
+    UNION ALL
+    SELECT (
+        SELECT min(due_ms) FROM pledger_task
+        WHERE state = 'queued' AND task_queue = ?1 AND activity_type = task_type.name
+    ) AS due_ms FROM task_type
+);

@@ -1,0 +1,80 @@
+-- Activities that wait in the store or run away from their run's owner.
+
+-- name: holds_run
+-- Whether an open run is held under this fence.
+SELECT 1 FROM pledger_run WHERE run_key = ? AND fence = ? AND owner IS NOT NULL;
+
+-- name: put_task
+INSERT INTO pledger_task (
+    run_key, event_id, task_queue, activity_type, state, attempt, due_ms, command, scheduled_ms, started_ms,
+    expires_ms, owner, lost, heartbeat, last_failure, outcome, cancel_requested
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (run_key, event_id) DO UPDATE SET
+    task_queue = excluded.task_queue, activity_type = excluded.activity_type, state = excluded.state,
+    attempt = excluded.attempt, due_ms = excluded.due_ms, command = excluded.command,
+    scheduled_ms = excluded.scheduled_ms, started_ms = excluded.started_ms, expires_ms = excluded.expires_ms,
+    owner = excluded.owner, lost = excluded.lost, heartbeat = excluded.heartbeat,
+    last_failure = excluded.last_failure, outcome = excluded.outcome, cancel_requested = excluded.cancel_requested;
+
+-- name: drop_task
+DELETE FROM pledger_task WHERE run_key = ? AND event_id = ?;
+
+-- name: request_task_cancel
+UPDATE pledger_task SET cancel_requested = 1 WHERE run_key = ? AND event_id = ?;
+
+-- name: finish_task
+-- The outcome of an attempt that is still the one that runs.
+UPDATE pledger_task SET state = 'done', owner = NULL, outcome = ?
+WHERE run_key = ? AND event_id = ? AND attempt = ? AND owner = ?;
+
+-- name: expire_task
+-- The outcome of a wait in the queue that took too long, unless the attempt has been started meanwhile.
+UPDATE pledger_task SET state = 'done', outcome = ?
+WHERE run_key = ? AND event_id = ? AND attempt = ? AND state = 'queued';
+
+-- name: runs_task
+-- Whether this attempt is the one that runs.
+SELECT 1 FROM pledger_task WHERE run_key = ? AND event_id = ? AND attempt = ? AND owner = ?;
+
+-- name: heartbeat
+-- A beat without details keeps the last ones.
+UPDATE pledger_task SET heartbeat = coalesce(?, heartbeat)
+WHERE run_key = ? AND event_id = ? AND attempt = ? AND owner = ? RETURNING cancel_requested;
+
+-- name: log_attempt
+INSERT INTO pledger_attempt (run_key, event_id, attempt, outcome, started_ms, ended_ms, worker, failure)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: trim_attempts
+-- The line that is one too many, if there is one.
+DELETE FROM pledger_attempt WHERE attempt_key = (
+    SELECT attempt_key FROM pledger_attempt WHERE run_key = ? AND event_id = ?
+    ORDER BY attempt_key DESC LIMIT 1 OFFSET ?
+);
+
+-- name: claimable_tasks
+-- Due rows, oldest first. One range of the index for each type: a backlog of types that nobody serves costs nothing.
+SELECT task.task_key FROM json_each(?1) AS type JOIN pledger_task AS task ON task.task_key IN (
+    SELECT task_key FROM pledger_task
+    WHERE state = 'queued' AND task_queue = ?2 AND activity_type = type.value AND due_ms <= ?3
+    ORDER BY due_ms LIMIT ?4
+)
+ORDER BY task.due_ms, task.run_key, task.event_id LIMIT ?4;
+
+-- name: claim_task
+UPDATE pledger_task SET state = 'started', owner = ?, started_ms = ? WHERE task_key = ? RETURNING run_key, event_id;
+
+-- name: expired_tasks
+SELECT row.* FROM pledger_task AS task JOIN pledger_task_row AS row USING (run_key, event_id)
+WHERE task.state = 'queued' AND task.expires_ms <= ?
+ORDER BY task.expires_ms, task.run_key, task.event_id LIMIT ?;
+
+-- name: read_task
+SELECT * FROM pledger_task_row WHERE run_key = ? AND event_id = ?;
+
+-- name: read_tasks
+SELECT * FROM pledger_task_row WHERE run_key = ? ORDER BY event_id;
+
+-- name: read_attempts
+SELECT run_key, event_id, attempt, outcome, started_ms, ended_ms, worker, failure FROM pledger_attempt
+WHERE run_key = ? ORDER BY attempt_key;

@@ -1,0 +1,101 @@
+"""Leases of worker processes, and what they own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from pledger.engine.port import RunRow, SessionRow
+from pledger.store.sqlite.handle import SqliteHandle
+from pledger.store.sqlite.sqlfiles import as_json, load_queries
+from pledger.store.sqlite.writer import Cursor
+
+_SQL: Final = load_queries("sessions")
+
+
+def is_alive(cursor: Cursor, session_key: int) -> bool:
+    """Whether the session was not ended: what it took after that would never be given back."""
+    return cursor.row(_SQL["has_session"], (session_key,)) is not None
+
+
+def _orphan(cursor: Cursor, session_key: int) -> None:
+    """What an ended session owned becomes ownerless and due."""
+    cursor.execute(_SQL["orphan_wakes"], (session_key,))
+    cursor.execute(_SQL["orphan_runs"], (session_key,))
+    cursor.execute(_SQL["orphan_tasks"], (session_key,))
+
+
+class SqliteSessions(SqliteHandle):
+    async def now_ms(self) -> int:
+        [(now,)] = self._rows(_SQL["now"], self._now())
+        return int(now)
+
+    async def open_session(self, identity: str, task_queue: str, code: str, lease_ms: int) -> SessionRow:
+        bindings = (self._now(), identity, task_queue, code, lease_ms)
+        [row] = await self._submit(lambda cursor: cursor.rows(_SQL["open_session"], bindings))
+        return SessionRow(*row)
+
+    def renew_session(self, session_key: int, lease_ms: int) -> int | None:
+        self._check_open()
+        bindings = (self._now(), session_key, lease_ms)
+        row = self._database.lane.run_blocking(
+            lambda cursor: cursor.row(_SQL["renew_session"], bindings), durable=False
+        )
+        return None if row is None else int(row[0])
+
+    async def close_session(self, session_key: int) -> None:
+        def end(cursor: Cursor) -> None:
+            cursor.execute(_SQL["end_session"], (session_key,))
+            _orphan(cursor, session_key)
+
+        await self._submit(end)
+
+    async def bury_sessions(self, now_ms: int) -> list[SessionRow]:
+        del now_ms  # the store's own clock decides, not the caller's
+        now = self._now()
+        if not self._rows(_SQL["has_expired_session"], now):
+            return []
+
+        def bury(cursor: Cursor) -> list[SessionRow]:
+            buried = [SessionRow(*row) for row in cursor.rows(_SQL["end_expired_sessions"], (now,))]
+            for session in buried:
+                _orphan(cursor, session.session_key)
+            return buried
+
+        return await self._submit(bury)
+
+    async def read_sessions(self) -> list[SessionRow]:
+        return [SessionRow(*row) for row in self._rows(_SQL["read_sessions"])]
+
+    async def claim_runs(
+        self, session_key: int, now_ms: int, task_queue: str, workflow_types: Sequence[str], code: str, limit: int
+    ) -> list[RunRow]:
+        candidates = (_SQL["claimable_runs"], as_json(workflow_types), task_queue, now_ms, code, limit)
+        # Looked at first without the write lock: mostly there is nothing to do.
+        if not self._rows(*candidates):
+            return []
+
+        def claim(cursor: Cursor) -> list[tuple[Any, ...]]:
+            if not is_alive(cursor, session_key):
+                return []
+            sql, *bindings = candidates
+            keys = as_json([run_key for (run_key,) in cursor.rows(sql, tuple(bindings))])
+            cursor.execute(_SQL["claim_runs"], (session_key, keys))
+            return cursor.rows(_SQL["read_claimed"], (keys,))
+
+        return [RunRow(*row) for row in await self._submit(claim)]
+
+    async def woken_runs(self, session_key: int) -> list[int]:
+        if not self._rows(_SQL["woken_runs"], session_key):
+            return []
+
+        def take(cursor: Cursor) -> list[int]:
+            woken = [run_key for (run_key,) in cursor.rows(_SQL["woken_runs"], (session_key,))]
+            cursor.execute(_SQL["drop_wakes"], (as_json(woken),))
+            return woken
+
+        return await self._submit(take)
+
+    async def next_due_ms(self, task_queue: str) -> int | None:
+        [(due_ms,)] = self._rows(_SQL["next_due"], task_queue)
+        return None if due_ms is None else int(due_ms)

@@ -1,0 +1,79 @@
+"""The verbs of the port on a SQLite file."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from pledger.engine.port import Answer, Operation
+from pledger.store.sqlite.commit import write_batch
+from pledger.store.sqlite.database import enter_database
+from pledger.store.sqlite.files import file_system
+from pledger.store.sqlite.ledger import SqliteLedger
+from pledger.store.sqlite.mailbox import SqliteMailbox
+from pledger.store.sqlite.requests import SqliteRequests
+from pledger.store.sqlite.sessions import SqliteSessions
+from pledger.store.sqlite.tasks import SqliteTasks
+from pledger.store.sqlite.writer import CommitHook
+
+#: How long a transaction waits for those of other processes before it gives up.
+BUSY_TIMEOUT_MS = 10_000
+
+
+class SqliteStore(SqliteLedger, SqliteMailbox, SqliteTasks, SqliteSessions, SqliteRequests):
+    """A ledger in one file, shared by any number of processes on one machine."""
+
+    def commit(self, batch: Sequence[Operation]) -> asyncio.Future[list[Answer]]:
+        path = self._database.path
+        return self._submit(lambda cursor: write_batch(cursor, batch, path), durable=True)
+
+    async def describe(self) -> dict[str, Any]:
+        database = self._database
+        [(journal_mode,)] = self._rows("PRAGMA journal_mode")
+        [(page_size,)] = self._rows("PRAGMA page_size")
+        return {
+            "kind": "sqlite",
+            "path": database.path,
+            "file_system": file_system(Path(database.path)),
+            "durability": "power" if self._durable else "process",
+            "synchronous": "FULL" if self._durable else "NORMAL",
+            "journal_mode": journal_mode,
+            "commits": "inline" if database.lane.inline else "in a thread: the disk is slow",
+            "commit_ms": round(database.writer.commit_ms, 3),
+            "schema_version": database.schema_version,
+            "sqlite_version": apsw.sqlite_lib_version(),
+            "size_bytes": _size(database.path),
+            "wal_bytes": _size(database.path + "-wal"),
+            "page_size": page_size,
+        }
+
+
+def open_sqlite(
+    path: str | os.PathLike[str],
+    *,
+    durability: str = "power",
+    allow_network_fs: bool = False,
+    busy_timeout_ms: int = BUSY_TIMEOUT_MS,
+    clock: Callable[[], int] | None = None,
+    on_commit: CommitHook | None = None,
+) -> SqliteStore:
+    """A handle on the ledger in the file `path`, made if there is none. The first four are as in `open_store`.
+
+    busy_timeout_ms: how long a transaction waits for those of other processes; the first handle of a file decides.
+    clock: milliseconds, in place of SQLite's own clock. on_commit: called just before and just after each COMMIT of
+    this handle with its number, counted from 1 (heartbeats, which come at any time, are left out).
+    """
+    database = enter_database(Path(path), allow_network_fs=allow_network_fs, busy_timeout_ms=busy_timeout_ms)
+    return SqliteStore(database, durable=durability == "power", clock=clock, on_commit=on_commit)
+
+
+def _size(path: str) -> int:
+    try:
+        return Path(path).stat().st_size
+    except FileNotFoundError:
+        return 0

@@ -1,0 +1,170 @@
+"""The blocking facade: the same client for code without an event loop (Django, Flask, notebooks, scripts).
+
+Async once: everything here runs the one client on a loop in a thread of its own and waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from datetime import timedelta
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from pledger.client import CancelVerdict, Client, Description, History, RunSummary, WorkflowHandle, connect
+from pledger.errors import UsageError
+from pledger.machine.context import ActivityDefinition
+from pledger.worker import Worker
+
+T = TypeVar("T")
+
+
+class SyncClient:
+    """A client whose calls block. Use as a context manager, or `close()` it. Safe to share among threads.
+
+    Arguments and errors as in `connect`; methods as in `Client`.
+    """
+
+    def __init__(self, url: str, *, namespace: str = "default", durability: str = "power") -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="pledger-sync-client", daemon=True)
+        self._thread.start()
+        self._stack = contextlib.AsyncExitStack()
+        try:
+            opened = connect(url, namespace=namespace, durability=durability)
+            self._client: Client = self._wait(self._stack.enter_async_context(opened))
+        except BaseException:
+            self._stop()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Write what was asked, then let go of the ledger."""
+        if not self._loop.is_closed():
+            try:
+                self._wait(self._stack.aclose())
+            finally:
+                self._stop()
+
+    def start_workflow(self, workflow: Callable[..., Any] | type | str, *args: Any, **options: Any) -> SyncHandle:
+        return SyncHandle(self, self._wait(self._client.start_workflow(workflow, *args, **options)))
+
+    def execute_workflow(self, workflow: Callable[..., Any] | type | str, *args: Any, **options: Any) -> Any:
+        return self.start_workflow(workflow, *args, **options).result()
+
+    def handle(self, workflow_id: str, **options: Any) -> SyncHandle:
+        return SyncHandle(self, self._client.handle(workflow_id, **options))
+
+    def list(self, filter: str = "", *, limit: int | None = None) -> Iterator[RunSummary]:  # noqa: A002
+        found = self._client.list(filter, limit=limit)
+        while True:
+            try:
+                yield self._wait(found.__anext__())
+            except StopAsyncIteration:
+                return
+
+    def count(self, filter: str = "") -> int:  # noqa: A002
+        return self._wait(self._client.count(filter))
+
+    def _wait(self, call: Any) -> Any:
+        if threading.current_thread() is self._thread:
+            raise UsageError("SyncClient was called from its own loop; use the async client there")
+
+        async def awaited() -> Any:
+            return await call
+
+        return asyncio.run_coroutine_threadsafe(awaited(), self._loop).result()
+
+    def _stop(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+class SyncHandle:
+    """A `WorkflowHandle` whose calls block."""
+
+    def __init__(self, client: SyncClient, handle: WorkflowHandle[Any]) -> None:
+        self._client = client
+        self._handle = handle
+        self._wait = client._wait  # noqa: SLF001 - the other half of one facade
+
+    @property
+    def workflow_id(self) -> str:
+        return self._handle.workflow_id
+
+    @property
+    def run_id(self) -> str | None:
+        return self._handle.run_id
+
+    def result(self, *, wait_while_blocked: bool = False) -> Any:
+        return self._wait(self._handle.result(wait_while_blocked=wait_while_blocked))
+
+    def signal(self, signal: Callable[..., Any] | str, *args: Any, message_id: str | None = None) -> None:
+        self._wait(self._handle.signal(signal, *args, message_id=message_id))
+
+    def query(self, query: Callable[..., Any] | str, *args: Any, **options: Any) -> Any:
+        return self._wait(self._handle.query(query, *args, **options))
+
+    def cancel(self, reason: str = "") -> CancelVerdict:
+        verdict: CancelVerdict = self._wait(self._handle.cancel(reason))
+        return verdict
+
+    def cancel_verdict(self, request_id: str) -> CancelVerdict:
+        verdict: CancelVerdict = self._wait(self._handle.cancel_verdict(request_id))
+        return verdict
+
+    def terminate(self, reason: str = "") -> None:
+        self._wait(self._handle.terminate(reason))
+
+    def describe(self) -> Description:
+        description: Description = self._wait(self._handle.describe())
+        return description
+
+    def history(self) -> History:
+        history: History = self._wait(self._handle.history())
+        return history
+
+
+def run(
+    workflow: Callable[..., Coroutine[Any, Any, T]] | type,
+    *args: Any,
+    id: str,  # noqa: A002 - the field's name for it
+    url: str = "sqlite:///pledger.db",
+    activities: list[Any] | None = None,
+    timeout: timedelta | None = None,
+) -> T:
+    """The whole thing in a script: open the ledger, work, start the run, wait for its result.
+
+    A second call with the same id and input, after a crash or the end, gives the same run and its result.
+    activities: those that the workflow uses; by default all that its module defines or imports.
+    timeout: give up waiting after so long (the run goes on at the next call); None is without end.
+    """
+    known = activities if activities is not None else _activities_near(workflow)
+
+    async def main() -> Any:
+        async with connect(url) as client, Worker(client, workflows=[workflow], activities=known):
+            handle = await client.start_workflow(workflow, *args, id=id)
+            return await asyncio.wait_for(handle.result(), None if timeout is None else timeout.total_seconds())
+
+    result: T = asyncio.run(main())
+    return result
+
+
+def _activities_near(workflow: Any) -> list[Any]:
+    """The activities that the workflow's own module knows by name."""
+    namespace = getattr(workflow, "__globals__", None)
+    if namespace is None:
+        run_method = next((each for each in vars(workflow).values() if hasattr(each, "__globals__")), None)
+        namespace = getattr(run_method, "__globals__", {})
+    found = {id(each): each for each in namespace.values() if isinstance(each, ActivityDefinition)}
+    return list(found.values())

@@ -1,0 +1,157 @@
+"""The worker: a process (or a part of one) that runs workflows and activities of one task queue."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import signal
+import socket
+from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
+from types import TracebackType
+from typing import Any, Self
+
+from pledger.client import Client
+from pledger.engine.code_identity import code_identity
+from pledger.engine.engine import Engine, Limits
+from pledger.engine.session import Heart, ThreadHeart
+from pledger.engine.watchdog import Watchdog
+from pledger.errors import InvalidPolicyError, UsageError
+from pledger.history import payloads
+from pledger.history.retry import milliseconds
+from pledger.machine import guards
+from pledger.machine.definitions import ActivityDefinition, WorkflowDefinition
+
+__all__ = ["Worker"]
+
+
+class Worker:
+    """Runs workflows and activities while its `async with` block is open, or until `run()` is told to stop.
+
+    workflows: functions or classes decorated with `@workflow.defn`. activities: decorated with `@activity.defn`.
+    task_queue: only runs and activities of this queue are taken.
+    max_concurrent_activities: attempts at a time; further activities wait in the store, for this worker or another.
+    max_activity_threads: plain (not async) activities at a time. max_cached_runs: runs kept in memory; a run beyond
+    that leaves and comes back by replay. lease: a worker silent for this long is taken for dead and others take over.
+    grace: how long running activities may go on at shutdown. build_id: the identity of this code in the histories; by
+    default computed from the sources of the workflows and what they import.
+    verify: the share of finished runs that is replayed and compared. deadlock_timeout: workflow code that does not wait
+    for so long is interrupted and its run blocked; None: never.
+    Raises UsageError for what is no definition, or two of one name; InvalidPolicyError for values out of range.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        workflows: Sequence[Callable[..., Any] | type] = (),
+        activities: Sequence[Callable[..., Any]] = (),
+        task_queue: str = "default",
+        max_concurrent_activities: int = 1_000,
+        max_activity_threads: int = 64,
+        max_cached_runs: int = 1_000,
+        lease: timedelta = timedelta(seconds=5),
+        grace: timedelta = timedelta(seconds=30),
+        build_id: str | None = None,
+        identity: str | None = None,
+        verify: float = 0.01,
+        deadlock_timeout: timedelta | None = timedelta(seconds=30),
+        payload_bytes_max: int = payloads.PAYLOAD_BYTES_MAX,
+    ) -> None:
+        self._client = client
+        self._workflows = _by_name((WorkflowDefinition.of(each) for each in workflows), "workflow")
+        self._activities = _by_name((_activity(each) for each in activities), "activity")
+        if not self._workflows and not self._activities:
+            raise UsageError("a worker needs workflows or activities to run; give it workflows=[...] or activities=[...]")
+        for name, value in (
+            ("max_concurrent_activities", max_concurrent_activities),
+            ("max_activity_threads", max_activity_threads),
+            ("max_cached_runs", max_cached_runs),
+        ):
+            if value < 1:
+                raise InvalidPolicyError(f"Worker({name}={value}) must be at least 1")
+        if lease < timedelta(milliseconds=100):
+            raise InvalidPolicyError(f"Worker(lease={lease}) must be at least 0.1 s")
+        self._grace_s = grace.total_seconds()
+        self._task_queue = task_queue
+        self._build_id = build_id
+        self._identity = identity or f"{os.getpid()}@{socket.gethostname()}"
+        self._deadlock_s = deadlock_timeout.total_seconds() if deadlock_timeout is not None else 0.0
+        self._limits = Limits(
+            concurrent_activities_max=max_concurrent_activities,
+            activity_threads_max=max_activity_threads,
+            cached_runs_max=max_cached_runs,
+            lease_ms=milliseconds(lease),
+            payload_bytes_max=payload_bytes_max,
+            verified_share=verify,
+        )
+        self._engine: Engine | None = None
+        self._stop = asyncio.Event()
+
+    async def __aenter__(self) -> Self:
+        guards.install()
+        targets = [each.target for each in self._workflows.values()]
+        self._engine = Engine(
+            self._client.connection,
+            workflows=self._workflows.values(),
+            activities=self._activities.values(),
+            task_queue=self._task_queue,
+            code=self._build_id or code_identity(targets),
+            identity=self._identity,
+            limits=self._limits,
+            heart=self._new_heart(),
+            watchdog=Watchdog(warn_s=min(2.0, self._deadlock_s or 2.0), limit_s=self._deadlock_s),
+            randomness=random.Random(self._client.connection.entropy(16)),  # noqa: S311 - jitter and samples
+        )
+        await self._engine.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            await engine.stop(self._grace_s)
+
+    async def run(self) -> None:
+        """Work until SIGTERM or SIGINT (where this is the main thread) or `shutdown()`, then stop gracefully.
+
+        A second signal while the grace period runs stops at once.
+        """
+        loop = asyncio.get_running_loop()
+        with contextlib.ExitStack() as stack:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
+                    loop.add_signal_handler(number, self._signalled)
+                    stack.callback(loop.remove_signal_handler, number)
+            async with self:
+                await self._stop.wait()
+
+    def shutdown(self) -> None:
+        """Have `run()` stop gracefully."""
+        self._stop.set()
+
+    def _signalled(self) -> None:
+        if self._stop.is_set():
+            os._exit(1)
+        self._stop.set()
+
+    def _new_heart(self) -> Heart:
+        return ThreadHeart()
+
+
+def _activity(found: object) -> ActivityDefinition[Any, Any]:
+    if not isinstance(found, ActivityDefinition):
+        raise UsageError(f"{found!r} is not an activity: decorate it with @activity.defn")
+    return found
+
+
+def _by_name(definitions: Iterable[Any], kind: str) -> dict[str, Any]:
+    by_name: dict[str, Any] = {}
+    for definition in definitions:
+        if definition.name in by_name:
+            raise UsageError(f"two definitions of the {kind} {definition.name!r}; give one another name")
+        by_name[definition.name] = definition
+    return by_name

@@ -1,0 +1,403 @@
+"""Workflows: what their code may use. Imported as `from pledger import workflow`.
+
+A workflow is an async function, or a class where there are signals and queries:
+
+    @workflow.defn
+    async def greet(name: str) -> str:
+        await asyncio.sleep(3600)           # durable: the process may die meanwhile
+        return await say_hello(name)        # calling an activity schedules it
+
+Its code must be deterministic: what is not (time, chance, I/O) comes from this module or is done in an activity.
+`asyncio.sleep, gather, wait, timeout, TaskGroup, Queue, Event, Lock` work as they do elsewhere, and are durable where
+they wait; `wait_for`, `wait` and `as_completed` below behave the same on every version of Python and keep their order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    MutableMapping,
+    Sequence,
+)
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+
+from pledger.errors import UsageError
+from pledger.history import payloads
+from pledger.history.events import ActivityOptions
+from pledger.history.retry import RetryPolicy
+from pledger.machine import guards
+from pledger.machine.context import ActivityHandle, RunContext, caller_name, current, required, schedule_call
+from pledger.machine.definitions import (
+    ActivityDefinition,
+    CancellationType,
+    StepOptions,
+    define_workflow,
+    mark_handler,
+    mark_init,
+)
+
+if TYPE_CHECKING:
+    import random as _random
+    import uuid as _uuid
+
+__all__ = [
+    "ActivityHandle",
+    "Info",
+    "as_completed",
+    "defn",
+    "deprecate_patch",
+    "execute_activity",
+    "in_workflow",
+    "info",
+    "init",
+    "logger",
+    "now",
+    "patched",
+    "query",
+    "random",
+    "run",
+    "signal",
+    "sleep",
+    "start_activity",
+    "time",
+    "unsafe",
+    "uuid4",
+    "wait",
+    "wait_condition",
+    "wait_for",
+]
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+C = TypeVar("C", bound=Callable[..., Any])
+
+
+# Definitions ----------------------------------------------------------------------------------------------------------
+
+
+@overload
+def defn(target: C, /) -> C: ...
+@overload
+def defn(
+    *,
+    name: str | None = None,
+    failure_exception_types: Sequence[type[BaseException]] = (),
+    deadline: timedelta | None = None,
+    owner: str | None = None,
+) -> Callable[[C], C]: ...
+def defn(
+    target: Any = None,
+    /,
+    *,
+    name: str | None = None,
+    failure_exception_types: Sequence[type[BaseException]] = (),
+    deadline: timedelta | None = None,
+    owner: str | None = None,
+) -> Any:
+    """Make a workflow of an async function, or of a class with one `@workflow.run` method.
+
+    name: its type in the ledger; the function's or class's name by default. failure_exception_types: exceptions beyond
+    `ApplicationError` and its kin that fail the run; any other one is a bug and blocks it, state intact.
+    deadline: after this long the run closes as timed_out. owner: who answers for its runs.
+    Raises UsageError for what is neither, or has no run method.
+    """
+
+    def decorate(found: C) -> C:
+        define_workflow(
+            found, name=name, failure_exception_types=failure_exception_types, deadline=deadline, owner=owner
+        )
+        return found
+
+    return decorate if target is None else decorate(target)
+
+
+def run(fn: F) -> F:
+    """The method that is the workflow."""
+    mark_handler(fn, "run", None)
+    return fn
+
+
+def init(fn: F) -> F:
+    """On `__init__`: it takes the workflow's arguments, so that they are there when the first signal is handled."""
+    mark_init(fn)
+    return fn
+
+
+@overload
+def signal(fn: F, /) -> F: ...
+@overload
+def signal(*, name: str | None = None) -> Callable[[F], F]: ...
+def signal(fn: Any = None, /, *, name: str | None = None) -> Any:
+    """A method that takes a message. Plain, or async (then it runs beside the run method)."""
+
+    def decorate(found: F) -> F:
+        mark_handler(found, "signal", name)
+        return found
+
+    return decorate if fn is None else decorate(fn)
+
+
+@overload
+def query(fn: F, /) -> F: ...
+@overload
+def query(*, name: str | None = None) -> Callable[[F], F]: ...
+def query(fn: Any = None, /, *, name: str | None = None) -> Any:
+    """A plain method that answers from the present state. It may not act, wait or draw."""
+
+    def decorate(found: F) -> F:
+        mark_handler(found, "query", name)
+        return found
+
+    return decorate if fn is None else decorate(fn)
+
+
+# Activities -----------------------------------------------------------------------------------------------------------
+
+
+def start_activity(
+    activity: ActivityDefinition[..., T] | str | Callable[..., Any],
+    *args: Any,
+    start_to_close_timeout: timedelta | None = None,
+    schedule_to_close_timeout: timedelta | None = None,
+    schedule_to_start_timeout: timedelta | None = None,
+    heartbeat_timeout: timedelta | None = None,
+    retry_policy: RetryPolicy | None = None,
+    task_queue: str | None = None,
+    cancellation_type: CancellationType | None = None,
+    idempotency_key: str | None = None,
+    result_type: Any = Any,
+) -> ActivityHandle[T]:
+    """Schedule an activity and go on; awaiting the handle gives its result.
+
+    activity: a defined one, or its name where another program defines it (then result_type says what comes back).
+    The options override those of the definition: start_to_close_timeout bounds one attempt, schedule_to_close_timeout
+    all of them, schedule_to_start_timeout the wait for a worker, heartbeat_timeout the silence of an attempt.
+    cancellation_type: "try" (go on at once), "wait" (for what became of it) or "abandon".
+    idempotency_key: None for that of the definition, which by default comes from the position in the history.
+    The awaited handle raises ActivityError when the last attempt failed.
+    """
+    context = required("workflow.start_activity")
+    options = StepOptions(
+        start_to_close_timeout=start_to_close_timeout,
+        schedule_to_close_timeout=schedule_to_close_timeout,
+        schedule_to_start_timeout=schedule_to_start_timeout,
+        heartbeat_timeout=heartbeat_timeout,
+        retry_policy=retry_policy,
+        task_queue=task_queue,
+        cancellation_type=cancellation_type,
+    )
+    if isinstance(activity, ActivityDefinition) and idempotency_key is None:
+        handle = schedule_call(activity, args, {}, options)
+        assert handle is not None  # noqa: S101 - `required` made sure that a run is being activated
+        return handle
+    if isinstance(activity, ActivityDefinition):
+        stated = options.over(activity.options)
+        name, encoded, decode = activity.name, activity.signature.encode_args(args, {}), activity.signature.decode_result
+    elif isinstance(activity, str):
+        stated, name, encoded = options, activity, payloads.encode_args_untyped(args)
+
+        def decode(data: bytes) -> Any:
+            return payloads.decode(data, result_type)
+    else:
+        raise UsageError(f"{activity!r} is not an activity: decorate it with @activity.defn, or give its name")
+    record: ActivityOptions = stated.record()
+    return context.schedule_activity(
+        name, encoded, record, decode, task_queue=stated.task_queue, idempotency_key=idempotency_key
+    )
+
+
+async def execute_activity(
+    activity: ActivityDefinition[..., T] | str | Callable[..., Any], *args: Any, **options: Any
+) -> T:
+    """Schedule an activity and wait for its result. Options as in `start_activity`."""
+    handle: ActivityHandle[T] = start_activity(activity, *args, **options)
+    return await handle
+
+
+# Time, chance, identity -----------------------------------------------------------------------------------------------
+
+
+def now() -> datetime:
+    """The time of the present transition, with zone (UTC). It stands still until the run waits."""
+    return required("workflow.now").now()
+
+
+def time() -> float:
+    """The same, in seconds since 1970."""
+    return required("workflow.time").now_ms / 1000
+
+
+async def sleep(duration: float | timedelta) -> None:
+    """Wait durably. duration: a timedelta, or seconds."""
+    await asyncio.sleep(duration.total_seconds() if isinstance(duration, timedelta) else duration)
+
+
+def uuid4(name: str | None = None) -> _uuid.UUID:
+    """A random id, the same on every replay.
+
+    Keyed by the run, the calling function, its task and how often it has drawn there, or by `name`: one more draw
+    elsewhere does not shift this one.
+    """
+    return required("workflow.uuid4").draw_uuid(caller_name(1), name)
+
+
+def random(name: str | None = None) -> _random.Random:
+    """A generator of random values, the same on every replay; a new one at each call, keyed as in `uuid4`."""
+    return required("workflow.random").draw_generator(caller_name(1), name)
+
+
+@dataclass(frozen=True, slots=True)
+class Info:
+    """Who the run is. start_time: with zone (UTC). history_length: events so far, this transition's inputs included."""
+
+    namespace: str
+    workflow_id: str
+    run_id: str
+    workflow_type: str
+    task_queue: str
+    start_time: datetime
+    history_length: int
+
+
+def info() -> Info:
+    """About the present run."""
+    context = required("workflow.info")
+    who = context.identity
+    start = datetime.fromtimestamp(context.started_ms / 1000, context.now().tzinfo)
+    return Info(
+        who.namespace, who.workflow_id, who.run_id, who.workflow_type, who.task_queue, start, context.events
+    )
+
+
+def in_workflow() -> bool:
+    """Whether the caller is workflow code."""
+    return current() is not None
+
+
+# Changing code --------------------------------------------------------------------------------------------------------
+
+
+def patched(patch_id: str) -> bool:
+    """Guard a change of workflow code: True for runs that take the new side, False for those already past this point.
+
+    The first answer is recorded and holds for the whole run.
+    """
+    return required("workflow.patched").patched(patch_id)
+
+
+def deprecate_patch(patch_id: str) -> None:
+    """The step between `patched` and removing it: the old side is gone, recorded histories still replay."""
+    required("workflow.deprecate_patch").deprecate_patch(patch_id)
+
+
+# Waiting --------------------------------------------------------------------------------------------------------------
+
+
+async def wait_condition(holds: Callable[[], bool], *, timeout: float | timedelta | None = None) -> None:
+    """Wait until `holds()`, which is asked after every step of the run. One that holds already starts no timer.
+
+    timeout: a timedelta or seconds; None is without end. Raises TimeoutError.
+    """
+    if holds():
+        return
+    key, future = required("workflow.wait_condition").add_condition(holds)
+    try:
+        if timeout is None:
+            await future
+        else:
+            await wait_for(future, timeout)
+    finally:
+        context = current()
+        if context is not None:
+            context.remove_condition(key)
+
+
+async def wait_for(awaitable: Awaitable[T], timeout: float | timedelta | None) -> T:
+    """Await with a time limit (a timedelta, seconds, or None). Raises TimeoutError after cancelling the awaitable."""
+    seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+    async with asyncio.timeout(seconds):
+        return await awaitable
+
+
+async def wait(
+    awaitables: Iterable[Awaitable[T]],
+    *,
+    timeout: float | timedelta | None = None,
+    return_when: Literal["FIRST_COMPLETED", "FIRST_EXCEPTION", "ALL_COMPLETED"] = "ALL_COMPLETED",
+) -> tuple[list[asyncio.Future[T]], list[asyncio.Future[T]]]:
+    """As `asyncio.wait`, with lists in place of sets: done and pending, both in the order of the arguments."""
+    futures = [asyncio.ensure_future(one) for one in awaitables]
+    if not futures:
+        raise UsageError("workflow.wait needs at least one awaitable")
+    seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+    done, _ = await asyncio.wait(futures, timeout=seconds, return_when=return_when)
+    return [one for one in futures if one in done], [one for one in futures if one not in done]
+
+
+async def as_completed(
+    awaitables: Iterable[Awaitable[T]], *, timeout: float | timedelta | None = None
+) -> AsyncIterator[asyncio.Future[T]]:
+    """Yield the futures as they complete, in the recorded order; ties in the order of the arguments.
+
+    Started in the order of the arguments. timeout: for all of them; raises TimeoutError.
+    """
+    pending = [asyncio.ensure_future(one) for one in awaitables]
+    seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+    async with asyncio.timeout(seconds):
+        while pending:
+            done, pending = await wait(pending, return_when="FIRST_COMPLETED")
+            for one in done:
+                yield one
+
+
+# Logging and escape ---------------------------------------------------------------------------------------------------
+
+
+class _ReplayAwareLogger(logging.LoggerAdapter[logging.Logger]):
+    """Adds who the run is to every record, and is silent on replay: what happened once is said once."""
+
+    def isEnabledFor(self, level: int) -> bool:  # noqa: N802 - the standard library's name
+        context = current()
+        if context is not None and (context.replaying or context.dead):
+            return False
+        return super().isEnabledFor(level)
+
+    def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
+        context = current()
+        if context is not None:
+            who = context.identity
+            extra: Mapping[str, Any] = kwargs.get("extra") or {}
+            ours = {"workflow_id": who.workflow_id, "run_id": who.run_id, "workflow_type": who.workflow_type}
+            kwargs["extra"] = {**extra, **ours}
+        return msg, kwargs
+
+
+logger = _ReplayAwareLogger(logging.getLogger("pledger.workflow"), {})
+"""Log from workflow code with it: records carry the run and are not repeated on replay."""
+
+
+class unsafe:  # noqa: N801 - used like a module: workflow.unsafe.guards_off()
+    """Ways around the rules, for those who know why."""
+
+    @staticmethod
+    @contextlib.contextmanager
+    def guards_off() -> Iterator[None]:
+        """Let calls through that the guards refuse. What they bring in is not recorded: replay may differ."""
+        with guards.suspended():
+            yield
+
+    @staticmethod
+    def is_replaying() -> bool:
+        """Whether a recorded transition is being re-enacted."""
+        context: RunContext = required("workflow.unsafe.is_replaying")
+        return context.replaying
