@@ -4,27 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, Final, Generic, TypeVar, cast
 
 from pledger import errors
 from pledger.engine import blocks, listing, port
+from pledger.engine.callbacks import in_callback
+from pledger.engine.code_identity import user_modules
 from pledger.engine.connection import Connection
 from pledger.engine.ids import new_run_id
-from pledger.engine.loading import HistoryReader, decode_started
+from pledger.engine.loading import HistoryReader, identity_of
 from pledger.engine.port import IdConflictPolicy, IdReusePolicy, RunRow, RunStatus
-from pledger.history import events, failures, payloads, transition
+from pledger.history import events, failures, payloads, transition, view
 from pledger.history.events import Command, RunStarted
 from pledger.history.retry import milliseconds
 from pledger.history.state import RunState, fold
 from pledger.history.transition import StoredTransition, Transition
 from pledger.history.view import HistoryEvent, numbered
+from pledger.machine import guards
 from pledger.machine.context import RunIdentity
 from pledger.machine.definitions import WorkflowDefinition, handler_name
+from pledger.machine.machine import Machine
 from pledger.store import open_store
 
 __all__ = [
@@ -35,6 +38,7 @@ __all__ = [
     "IdConflictPolicy",
     "IdReusePolicy",
     "RunSummary",
+    "WorkerSummary",
     "WorkflowHandle",
     "connect",
 ]
@@ -63,7 +67,7 @@ async def connect(url: str, *, namespace: str = "default", durability: str = "po
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """One run of a list. Times with zone (UTC). closed: None while it is open. blocked: why it stands still, or None."""
+    """One run of a list. Times with zone (UTC). closed: None while open. blocked: why it stands still, or None."""
 
     workflow_id: str
     run_id: str
@@ -76,31 +80,85 @@ class RunSummary:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkerSummary:
+    """One worker process. session_key: names it among owners. expires: end of its lease. live: whether that lies ahead;
+    a worker that is not has died without saying so, and others take over its runs."""
+
+    session_key: int
+    identity: str
+    task_queue: str
+    code: str
+    started: datetime
+    expires: datetime
+    live: bool
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """A history. `events` numbers them; `transitions` is what replay takes.
+
+    damage: why it ends early, where only what stands before a damaged row could be read; else None.
+    """
+
+    identity: RunIdentity
+    transitions: tuple[Transition, ...]
+    damage: errors.CorruptHistoryError | None = None
+
+    @property
+    def events(self) -> list[HistoryEvent]:
+        return numbered(self.transitions)
+
+    def export(self) -> bytes:
+        """JSON text that `read` takes back. Payloads are in it as the JSON that they are, digit by digit."""
+        run = {name: getattr(self.identity, name) for name in RunIdentity.__slots__}
+        return view.export(self.transitions, run)
+
+    @classmethod
+    def read(cls, data: bytes) -> History:
+        """The history of an exported text. Raises PayloadError when it is none."""
+        run, transitions = view.read_export(data)
+        try:
+            identity = RunIdentity(**run)
+        except TypeError:
+            raise errors.PayloadError("this exported history does not say whose it is; `run` names its run") from None
+        return cls(identity, transitions)
+
+    async def replay(self, workflow: Callable[..., Any] | type) -> int:
+        """Replay it against the workflow as it is now; how many events it has.
+
+        Raises NondeterminismError at the first difference, ForbiddenCallError, or whatever the code itself raises.
+        """
+        definition = WorkflowDefinition.of(workflow)
+        guards.install(user_modules([definition.target]))
+        machine = Machine(definition, self.identity)
+        loop = asyncio.get_running_loop()
+        try:
+            for each in self.transitions:
+                await in_callback(loop, partial(machine.replay, each))
+        finally:
+            loop.call_soon(machine.destroy)
+        return machine.last_event
+
+
+@dataclass(frozen=True, slots=True)
 class Description:
-    """One run in full. state: what its history amounts to. attempts_pending: activities that wait in the store (retries,
-    other queues). owner: the worker that holds it, or None. inbox: messages not yet in its history."""
+    """One run in full. state: what its history amounts to. pending: activities that wait in the store (retries, other
+    queues). owner: the worker that holds it, or None. due: when it goes on by itself, or None when only a message can
+    wake it. inbox: messages not yet in its history. workers: all of this ledger. now: the store's time."""
 
     summary: RunSummary
+    history: History
     state: RunState
     last_event: int
     owner: str | None
+    due: datetime | None
     pending: list[port.TaskRow]
     attempts: list[port.AttemptRecord]
     inbox: list[port.Message]
     undelivered: list[port.Message]
     blocked: dict[str, Any] | None
-
-
-@dataclass(frozen=True, slots=True)
-class History:
-    """A whole history. `events` numbers them; `transitions` is what replay takes."""
-
-    identity: RunIdentity
-    transitions: tuple[Transition, ...]
-
-    @property
-    def events(self) -> list[HistoryEvent]:
-        return numbered(self.transitions)
+    workers: tuple[WorkerSummary, ...]
+    now: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,11 +224,12 @@ class Client:
         )
         answer = await self._start(start, started)
         if isinstance(answer, port.Started):
-            return WorkflowHandle(self, id, start.run_id, definition, answer.run_key, answer.chain_key)
-        assert isinstance(answer, port.Existing)  # noqa: S101 - the port's other answer to a start
+            return WorkflowHandle(self, id, start.run_id, definition, answer.run_key, answer.chain_key, is_new=True)
+        assert isinstance(answer, port.Existing)
         existing = answer.run
         if answer.decision == "use":
-            return WorkflowHandle(self, id, existing.run_id, definition, existing.run_key, existing.chain_key)
+            keys = (existing.run_key, existing.chain_key)
+            return WorkflowHandle(self, id, existing.run_id, definition, *keys, is_new=False)
         if answer.decision == "terminate":
             await self.handle(id, run_id=existing.run_id).terminate("replaced by a new run of the same workflow id")
             return await self.start_workflow(
@@ -220,6 +279,19 @@ class Client:
     async def count(self, filter: str = "") -> int:  # noqa: A002
         """How many runs meet the filter."""
         return await self.connection.store.count_runs(self.connection.namespace, listing.parse(filter))
+
+    async def workers(self) -> tuple[WorkerSummary, ...]:
+        """The worker processes of this ledger, and those that died and whose runs nobody has taken over yet."""
+        now_ms = await self.connection.now_ms()
+        return tuple(_worker(each, now_ms) for each in await self.connection.store.read_sessions())
+
+    async def ledger(self) -> dict[str, Any]:
+        """About the database: its kind, place, version, durability and size, as the store tells it."""
+        return await self.connection.store.describe()
+
+    async def now(self) -> datetime:
+        """The ledger's time, with zone (UTC)."""
+        return _utc(await self.connection.now_ms())
 
     # Inside -----------------------------------------------------------------------------------------------------------
 
@@ -277,7 +349,10 @@ class Client:
 
 
 class WorkflowHandle(Generic[T]):
-    """One run, or (without a run_id) the newest run of a workflow id."""
+    """One run, or (without a run_id) the newest run of a workflow id.
+
+    is_new: of a handle that `start_workflow` gave, whether that call started the run or found it; else None.
+    """
 
     def __init__(
         self,
@@ -287,11 +362,14 @@ class WorkflowHandle(Generic[T]):
         definition: WorkflowDefinition | None,
         run_key: int | None = None,
         chain_key: int | None = None,
+        *,
+        is_new: bool | None = None,
     ) -> None:
         self._client = client
         self._connection = client.connection
         self.workflow_id = workflow_id
         self.run_id = run_id
+        self.is_new = is_new
         self._definition = definition
         self._run_key = run_key
         self._chain_key = chain_key
@@ -303,8 +381,8 @@ class WorkflowHandle(Generic[T]):
         """The result, once the run has closed.
 
         wait_while_blocked: wait for the fix instead of raising when the run is blocked.
-        Raises WorkflowFailedError with the failure as cause (CancelledError, TerminatedError, TimeoutError for the other
-        ends), RunBlockedError with the traceback while a bug holds the run.
+        Raises WorkflowFailedError with the failure as cause (CancelledError, TerminatedError, TimeoutError for the
+        other ends), RunBlockedError with the traceback while a bug holds the run.
         """
         run_key = self._run_key or (await self._row()).run_key
         while True:
@@ -386,34 +464,39 @@ class WorkflowHandle(Generic[T]):
                 return
 
     async def describe(self) -> Description:
-        """All there is to say about the run now: state, what it waits for, attempts, messages, owner."""
+        """All there is to say about the run now: state, what it waits for, attempts, messages, owner.
+
+        Of a damaged history only what stands before the damage; `history.damage` says so.
+        """
         store = self._connection.store
         row = await self._row()
         history = await self._read_history(row)
-        sessions = {each.session_key: each.identity for each in await store.read_sessions()}
+        workers = await self._client.workers()
         return Description(
             summary=_summary(row),
-            state=fold(history),
+            history=history,
+            state=fold(history.transitions),
             last_event=row.last_event,
-            owner=None if row.owner is None else sessions.get(row.owner),
+            owner=next((each.identity for each in workers if each.session_key == row.owner), None),
+            due=None if row.due_ms is None else _utc(row.due_ms),
             pending=await store.read_tasks(row.run_key),
             attempts=await store.read_attempts(row.run_key),
             inbox=await store.read_inbox(row.chain_key),
             undelivered=await store.read_undelivered(row.chain_key),
             blocked=None if row.blocked is None else blocks.read(row.blocked),
+            workers=workers,
+            now=await self._client.now(),
         )
 
-    async def history(self) -> History:
-        """The whole history, its checksums verified. Raises CorruptHistoryError."""
-        row = await self._row()
-        identity = RunIdentity(
-            namespace=row.namespace,
-            workflow_id=row.workflow_id,
-            run_id=row.run_id,
-            workflow_type=row.workflow_type,
-            task_queue=row.task_queue,
-        )
-        return History(identity, await self._read_history(row))
+    async def history(self, *, until_damage: bool = False) -> History:
+        """The whole history, its checksums verified.
+
+        until_damage: of a damaged one give what stands before the damage, instead of raising CorruptHistoryError.
+        """
+        history = await self._read_history(await self._row())
+        if history.damage is not None and not until_damage:
+            raise history.damage
+        return history
 
     # Inside -----------------------------------------------------------------------------------------------------------
 
@@ -430,12 +513,23 @@ class WorkflowHandle(Generic[T]):
             )
         return row
 
-    async def _read_history(self, row: RunRow) -> tuple[Transition, ...]:
-        reader = HistoryReader(self._connection.store, row.run_key, row.run_id)
+    async def _read_history(self, row: RunRow) -> History:
+        store = self._connection.store
+        reader = HistoryReader(store, row.run_key, row.run_id)
         found: list[Transition] = []
-        while reader.last_event < row.last_event and (page := await reader.next_page()):
-            found.extend(page)
-        return tuple(found)
+        damage: errors.CorruptHistoryError | None = None
+        try:
+            # Not by the reader's own pages: of the page with the damage in it, the rows before it count.
+            while reader.last_event < row.last_event:
+                rows = await store.read_history(row.run_key, reader.last_event)
+                found.extend(reader.take(each) for each in rows)
+                if not rows:
+                    break
+            if reader.last_event <= row.last_event:  # beyond it, the run has gone on since its row was read
+                reader.check_end(row)
+        except errors.CorruptHistoryError as error:
+            damage = error
+        return History(identity_of(row), tuple(found), damage)
 
     def _message(self, kind: str, what: Callable[..., Any] | str, args: tuple[Any, ...]) -> tuple[str, bytes]:
         """Name and encoded arguments of a signal or query, checked as far as this process knows the workflow."""
@@ -455,7 +549,9 @@ class WorkflowHandle(Generic[T]):
         if signature is None and not isinstance(what, str):
             signature = payloads.Signature.of(what, skip_self=True)
         encoded = payloads.encode_args_untyped(args) if signature is None else signature.encode_args(args, {})
-        payloads.check_size(encoded, f"the {kind} {name!r} to workflow {self.workflow_id!r}", payloads.PAYLOAD_BYTES_MAX)
+        payloads.check_size(
+            encoded, f"the {kind} {name!r} to workflow {self.workflow_id!r}", payloads.PAYLOAD_BYTES_MAX
+        )
         return name, encoded
 
     async def _send(self, kind: str, name: str, body: bytes, message_id: str | None) -> None:
@@ -541,6 +637,22 @@ def _who(row: RunRow) -> str:
     return f"workflow {row.workflow_id!r} ({row.workflow_type}, run {row.run_id})"
 
 
+def _utc(ms: int) -> datetime:
+    return datetime.fromtimestamp(ms / 1000, UTC)
+
+
+def _worker(session: port.SessionRow, now_ms: int) -> WorkerSummary:
+    return WorkerSummary(
+        session.session_key,
+        session.identity,
+        session.task_queue,
+        session.code,
+        _utc(session.started_ms),
+        _utc(session.expires_ms),
+        session.expires_ms > now_ms,
+    )
+
+
 def _summary(row: RunRow) -> RunSummary:
     return RunSummary(
         row.workflow_id,
@@ -548,7 +660,7 @@ def _summary(row: RunRow) -> RunSummary:
         row.workflow_type,
         row.task_queue,
         row.status,
-        datetime.fromtimestamp(row.started_ms / 1000, UTC),
-        None if row.closed_ms is None else datetime.fromtimestamp(row.closed_ms / 1000, UTC),
+        _utc(row.started_ms),
+        None if row.closed_ms is None else _utc(row.closed_ms),
         None if row.blocked is None else str(blocks.read(row.blocked)["message"]).splitlines()[0],
     )

@@ -62,9 +62,10 @@ class HistoryReader:
     async def next_page(self) -> list[Transition]:
         """The next transitions, [] at the end. Raises CorruptHistoryError naming the first event that is wrong."""
         rows = await self._store.read_history(self._run_key, self.last_event, PAGE)
-        return [self._verified(row) for row in rows]
+        return [self.take(row) for row in rows]
 
-    def _verified(self, row: StoredTransition) -> Transition:
+    def take(self, row: StoredTransition) -> Transition:
+        """The transition of the next row, verified. Raises CorruptHistoryError."""
         expected = self.last_event + 1
         if row.first_event_id != expected:
             self._corrupt(expected, f"it is missing (the next one found is {row.first_event_id})")
