@@ -1,13 +1,13 @@
 """Matching what the code asks on replay against what is recorded.
 
 Within one transition commands are matched by what they are, not by their order: kind, name and input first, equal ones
-by the spawn path of the asking task; what is left over, by kind and name alone (a changed input is not a change of the
-sequence, case RPL-08). A command that then has no partner, on either side, is a mismatch.
+by the spawn path of the asking task; what is left over, by kind and name alone and again by spawn path (a changed input
+is not a change of the sequence, case RPL-08). A command that then has no partner, on either side, is a mismatch.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Hashable, Sequence
 from typing import assert_never
 
@@ -76,16 +76,16 @@ def in_words(command: Command) -> str:
 
 
 def in_order(asked: list[Asked]) -> list[Asked]:
-    """The order in which a live transition records its commands: as asked, equal ones by spawn path.
+    """The order in which a live transition records its commands: as asked, those of one kind and name by spawn path.
 
-    Python versions start tasks in different orders; among commands that nothing else tells apart, the spawn path
-    decides who gets which event id, here and in `match_recorded`.
+    Python versions start tasks in different orders, and by the time of a replay the inputs may have changed: the spawn
+    path is then all that tells such commands apart. It decides who gets which event id, here and in `match_recorded`.
     """
     if len(asked) < 2:  # noqa: PLR2004 - nothing to order
         return asked
     groups: dict[Hashable, list[int]] = defaultdict(list)
     for position, one in enumerate(asked):
-        groups[what_it_is(one.command)].append(position)
+        groups[kind_and_name(one.command)].append(position)
     if len(groups) == len(asked):
         return asked
     ordered = list(asked)
@@ -111,11 +111,11 @@ def match_recorded(
         groups: dict[Hashable, list[Asked]] = defaultdict(list)
         for one in left:
             groups[alike(one.command)].append(one)
-        for group in groups.values():
-            group.sort(key=_path, reverse=True)
+        # One task may have asked for several: sorted forwards, since a backward sort would not turn those around.
+        queues = {what: deque(sorted(group, key=_path)) for what, group in groups.items()}
         for position, command in enumerate(recorded):
-            if partners[position] is None and (group := groups.get(alike(command), [])):
-                partners[position] = group.pop()
+            if partners[position] is None and (queue := queues.get(alike(command))):
+                partners[position] = queue.popleft()
         taken = {id(one) for one in partners if one is not None}
         left = [one for one in asked if id(one) not in taken]
         if not left and None not in partners:
