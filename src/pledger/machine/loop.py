@@ -51,6 +51,9 @@ class Ready(asyncio.Handle):
 
     __slots__ = ()
 
+    def cancel(self) -> None:
+        self._cancelled = True
+
     def __init__(self, callback: Callable[..., object], args: tuple[Any, ...], context: contextvars.Context) -> None:
         self._callback = callback
         self._args = args
@@ -64,7 +67,7 @@ class Ready(asyncio.Handle):
 class LoopTimer(asyncio.TimerHandle):
     """A timer that workflow code waits for. event_id is set once the command has its place in the history."""
 
-    __slots__ = ("event_id", "fire_at_ms", "scheduled_command", "timers")
+    __slots__ = ("due", "event_id", "fire_at_ms", "scheduled_command", "timers")
 
     def __init__(
         self,
@@ -87,17 +90,21 @@ class LoopTimer(asyncio.TimerHandle):
         self.event_id = 0
         self.fire_at_ms = 0
         self.scheduled_command: object = None
+        self.due: Ready | None = None
 
     def cancel(self) -> None:
         if self._scheduled and not self._cancelled:
             self._scheduled = False
             self.timers.cancel_timer(self)
+        elif self.due is not None:
+            self.due.cancel()
         self._cancelled = True
 
     def ready(self) -> Ready:
         """The callback, now that the timer fired."""
         self._scheduled = False
-        return Ready(self._callback, self._args, self._context)
+        self.due = Ready(self._callback, self._args, self._context)
+        return self.due
 
     @property
     def is_cancelled(self) -> bool:
@@ -135,7 +142,10 @@ class WorkflowTask(asyncio.Task[T]):
         self.path = path
         self.children = 0
         super().__init__(
-            coro, loop=loop, name=name or "task-" + ".".join(map(str, path)), context=context or contextvars.Context()
+            coro,
+            loop=loop,
+            name=name or "task-" + ".".join(map(str, path)),
+            context=contextvars.Context() if context is None else context,
         )
         # A run leaves memory with its tasks pending; that is no news for anybody's log.
         self._log_destroy_pending = False
@@ -198,7 +208,8 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
     def call_soon(  # type: ignore[override] # the typeshed form spells the arguments with a TypeVarTuple
         self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
-        handle = Ready(callback, args, context or contextvars.copy_context())
+        # An empty context is false, and is not the same as none.
+        handle = Ready(callback, args, contextvars.copy_context() if context is None else context)
         self._ready.append(handle)
         return handle
 
@@ -212,7 +223,8 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
-        return self._start_timer(math.ceil(when * 1000 - self.now_ms - 1e-6), callback, args, context)
+        # Seconds since 1970 as a float are exact to a quarter of a microsecond: what is smaller is no millisecond more.
+        return self._start_timer(math.ceil(when * 1000 - self.now_ms - 1e-3), callback, args, context)
 
     def _start_timer(
         self,
@@ -222,7 +234,9 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         context: contextvars.Context | None,
     ) -> LoopTimer:
         when = (self.now_ms + delay_ms) / 1000
-        timer = LoopTimer(when, callback, args, context or contextvars.copy_context(), self._timers)
+        timer = LoopTimer(
+            when, callback, args, contextvars.copy_context() if context is None else context, self._timers
+        )
         if delay_ms <= 0:
             self._ready.append(timer.ready())
         else:
@@ -237,12 +251,15 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
 
     def create_task(  # type: ignore[override]
         self,
-        coro: Coroutine[Any, Any, T],
+        coro: Coroutine[Any, Any, T] | asyncio.Future[T],
         *,
         name: str | None = None,
         context: contextvars.Context | None = None,
         **_: Any,  # eager_start and what later versions add: a matter of order, which carries no meaning here
     ) -> WorkflowTask[T]:
+        if isinstance(coro, asyncio.Future):
+            # Calling an activity gives a future, and reads like calling any async function: as a task it is one too.
+            coro = _outcome_of(coro)
         parent = asyncio.current_task(self)
         if isinstance(parent, WorkflowTask):
             path = (*parent.path, parent.children)
@@ -332,3 +349,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
 
     def getaddrinfo(self, *_: Any, **__: Any) -> NoReturn:
         self._refuse("loop.getaddrinfo")
+
+
+async def _outcome_of(future: asyncio.Future[T]) -> T:
+    return await future

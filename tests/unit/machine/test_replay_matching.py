@@ -105,7 +105,7 @@ def test_equal_commands_of_several_tasks_keep_their_results_after_a_reload(drive
     assert run.result == ["first", "second", "third"]
 
 
-def test_RPL_08_changed_input_of_a_step_is_no_mismatch(drive: Drive) -> None:  # noqa: N802 - the id of the case
+def test_RPL_08_changed_input_of_a_step_is_no_mismatch(drive: Drive) -> None:
     wall_clock = {"now": "2026-08-03T10:00:00Z"}
 
     @workflow.defn
@@ -121,7 +121,7 @@ def test_RPL_08_changed_input_of_a_step_is_no_mismatch(drive: Drive) -> None:  #
     assert run.result == "late: 0"
 
 
-def test_RPL_08_changed_inputs_of_several_steps_keep_their_places(drive: Drive) -> None:  # noqa: N802
+def test_RPL_08_changed_inputs_of_several_steps_keep_their_places(drive: Drive) -> None:
     """The inputs no longer tell the steps apart, so the spawn paths do: no step gets its neighbour's result."""
     day = {"is": "monday"}
 
@@ -145,7 +145,7 @@ def test_RPL_08_changed_inputs_of_several_steps_keep_their_places(drive: Drive) 
     assert run.result == ["a: result of a", "b: result of b", "c: result of c"]
 
 
-def test_RPL_08_changed_inputs_of_one_task_keep_their_places(drive: Drive) -> None:  # noqa: N802
+def test_RPL_08_changed_inputs_of_one_task_keep_their_places(drive: Drive) -> None:
     day = {"is": "monday"}
 
     @workflow.defn
