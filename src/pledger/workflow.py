@@ -347,17 +347,26 @@ async def wait(
 async def as_completed(
     awaitables: Iterable[Awaitable[T]], *, timeout: float | timedelta | None = None
 ) -> AsyncIterator[asyncio.Future[T]]:
-    """Yield the futures as they complete, in the recorded order; ties in the order of the arguments.
+    """Yield the futures as they complete, in the recorded order; those that were done before, in that of the arguments.
 
-    Started in the order of the arguments. timeout: for all of them; raises TimeoutError.
+    Started in the order of the arguments. timeout: for all of them; raises TimeoutError where the next one is waited
+    for, never in the body of the caller's loop.
     """
-    pending = [asyncio.ensure_future(one) for one in awaitables]
+    futures = [asyncio.ensure_future(one) for one in awaitables]
     seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
-    async with asyncio.timeout(seconds):
-        while pending:
-            done, pending = await wait(pending, return_when="FIRST_COMPLETED")
-            for one in done:
-                yield one
+    arrived: asyncio.Queue[asyncio.Future[T] | None] = asyncio.Queue()
+    for one in futures:
+        one.add_done_callback(arrived.put_nowait)
+    over = None if seconds is None else asyncio.get_running_loop().call_later(seconds, arrived.put_nowait, None)
+    try:
+        for _ in futures:
+            done = await arrived.get()
+            if done is None:
+                raise TimeoutError
+            yield done
+    finally:
+        if over is not None:
+            over.cancel()
 
 
 # Logging and escape ---------------------------------------------------------------------------------------------------
