@@ -9,9 +9,10 @@ It ends with exit code 1 when the ledger and the outside world disagree about an
 import asyncio
 import contextlib
 import random
-import shutil
+import sys
 import time
 from collections.abc import Iterable
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -24,7 +25,7 @@ from examples.orders.crew import Crew
 from examples.orders.orders import Order, load_never_shipped, load_orders, opening_stock
 from examples.orders.outside import FILE_VARIABLE, DispatchBoard, Temper, World
 from examples.orders.reconcile import Truth, reconcile
-from examples.orders.screen import Progress, Screen, print_calls, print_endings, print_verdict
+from examples.orders.screen import Progress, Screen, judge, print_calls, print_endings
 from examples.orders.worker import LEDGER_VARIABLE
 from examples.orders.workflow import FulfilOrder
 from pledger import Client, connect, errors
@@ -34,7 +35,7 @@ ARRIVALS_PER_S = 70
 
 #: How long a booked parcel may wait. Longer than a courier takes and a dead worker's runs lie idle, so that only the 21
 #: orders for which no courier ever came run into it.
-DISPATCH_WITHIN = timedelta(seconds=15)
+DISPATCH_WITHIN = timedelta(seconds=10)
 
 #: An order that has not ended after this many seconds counts as lost.
 PATIENCE_S = 120.0
@@ -56,48 +57,56 @@ class Demo:
         self.progress = Progress(len(self.orders))
 
     @property
-    def ledger(self) -> Path:
-        return self.directory / "ledger.db"
+    def url(self) -> str:
+        return f"sqlite:///{self.directory.absolute() / 'ledger.db'}"
 
     @property
     def outside(self) -> Path:
-        return self.directory / "outside.db"
+        return self.directory.absolute() / "outside.db"
 
     def run(self) -> bool:
         """Whether ledger and outside world agree."""
-        shutil.rmtree(self.directory, ignore_errors=True)
-        self.directory.mkdir(parents=True)
-        world = World.create(
-            self.outside, opening_stock(self.orders), no_shows=load_never_shipped(), temper=Temper(self.seed)
-        )
+        self.directory.mkdir(parents=True, exist_ok=True)
+        for old in (*self.directory.glob("*.db*"), *self.directory.glob("*.log")):
+            old.unlink()
+        never_shipped = load_never_shipped()
         self.console.print(
-            f"{len(self.orders)} orders, {self.workers} workers, {self.kills} kills to come; "
-            f"all files are in {self.directory}; --seed {self.seed} draws the same mishaps again"
+            f"{len(self.orders)} orders, {self.workers} workers, {self.kills} kills to come; everything is in "
+            f"{self.directory}; --seed {self.seed} draws the outside's mishaps again",
+            soft_wrap=True,
         )
-        asyncio.run(self._fulfil_all(world))
-        world.close()
-        return self._judge()
+        stock = opening_stock(self.orders)
+        with closing(World.create(self.outside, stock, no_shows=never_shipped, temper=Temper(self.seed))) as world:
+            deserters = asyncio.run(self._fulfil_all(world))
+        if deserters:
+            self.console.print(f"[red]{deserters} workers ended by themselves; workers.log says why")
+        return self._judge(asyncio.run(self._read_ledger())) and not deserters
 
-    async def _fulfil_all(self, world: World) -> None:
-        url = f"sqlite:///{self.ledger.absolute()}"
-        environment = {LEDGER_VARIABLE: url, FILE_VARIABLE: str(self.outside.absolute())}
-        async with connect(url) as client:
+    async def _fulfil_all(self, world: World) -> int:
+        """Until every order has ended and every kill is done. How many workers ended without being killed."""
+        environment = {LEDGER_VARIABLE: self.url, FILE_VARIABLE: str(self.outside)}
+        board = DispatchBoard(world)
+        async with connect(self.url) as client:
             with Crew(self.workers, environment, self.directory / "workers.log") as crew:
-                helpers = [
-                    asyncio.create_task(crew.strike(self.kills, random.Random(self.seed))),
-                    asyncio.create_task(self._dispatch(client, DispatchBoard(world))),
-                    asyncio.create_task(self._watch(world, crew)),
-                ]
-                try:
-                    async with asyncio.timeout(PATIENCE_S):
-                        await asyncio.gather(*(self._follow(client, *arrival) for arrival in self._arrivals()))
-                        await helpers[0]  # every kill that was announced is done, however fast the orders were
-                except TimeoutError:
-                    self.console.print(f"[red]not done after {PATIENCE_S:.0f} s")
-                for helper in helpers:
-                    helper.cancel()
-                await asyncio.gather(*helpers, return_exceptions=True)
-            await self._tell(client, DispatchBoard(world))
+                async with asyncio.TaskGroup() as helpers:
+                    strikes = helpers.create_task(crew.strike(self.kills, random.Random(self.seed)))
+                    endless = [
+                        helpers.create_task(self._dispatch(client, board)),
+                        helpers.create_task(self._watch(world, crew)),
+                    ]
+                    await self._all_ended(client, strikes)
+                    for helper in (strikes, *endless):
+                        helper.cancel()
+            await self._tell(client, board)
+        return crew.deserters
+
+    async def _all_ended(self, client: Client, strikes: asyncio.Task[None]) -> None:
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                await asyncio.gather(*(self._follow(client, *arrival) for arrival in self._arrivals()))
+                await asyncio.shield(strikes)
+        except TimeoutError:
+            self.console.print(f"[red]not done after {PATIENCE_S:.0f} s")
 
     def _arrivals(self) -> Iterable[tuple[Order, float]]:
         """Each order and the second at which it comes in: evenly, but for some dice."""
@@ -113,8 +122,9 @@ class Demo:
             self.progress.ended[order.order_id] = await handle.result()
         except errors.WorkflowFailedError as error:
             self.progress.ended[order.order_id] = error.status
-        except errors.RunBlockedError:
-            self.progress.ended[order.order_id] = "blocked"
+        except errors.RunBlockedError as error:
+            # A bug: the run stays open, and the reconciliation will say that it has not ended.
+            self.console.print(f"[red]{order.workflow_id} is blocked[/red]\n{error}", soft_wrap=True)
 
     async def _dispatch(self, client: Client, board: DispatchBoard) -> None:
         """The dispatch board's people: hand over what is due, then tell the shop."""
@@ -125,7 +135,7 @@ class Demo:
 
     async def _tell(self, client: Client, board: DispatchBoard) -> None:
         for order_id in board.untold():
-            handle = client.get_workflow_handle(f"order-{order_id}")
+            handle = client.handle(f"order-{order_id}", workflow=FulfilOrder)
             # Closed: past its deadline, the run has asked the board by itself and knows.
             with contextlib.suppress(errors.RunClosedError):
                 # Told again after a crash in between, the shop recognises the message by its id.
@@ -135,18 +145,28 @@ class Demo:
     async def _watch(self, world: World, crew: Crew) -> None:
         with Screen(self.console, self.progress) as screen:
             while True:
+                crew.replace_deserters()
                 self.progress.kills = crew.kills
                 self.progress.requests = world.answered()
                 screen.draw()
                 await asyncio.sleep(TICK_S)
 
-    def _judge(self) -> bool:
+    async def _read_ledger(self) -> dict[int, str]:
+        """What a reader finds who comes when all is over, whatever was reported meanwhile."""
+        found: dict[int, str] = {}
+        async with connect(self.url) as client:
+            async for run in client.list():
+                handle = client.handle(run.workflow_id, run_id=run.run_id, workflow=FulfilOrder)
+                order_id = int(run.workflow_id.removeprefix("order-"))
+                found[order_id] = await handle.result() if run.status == "completed" else run.status
+        return found
+
+    def _judge(self, ledger: dict[int, str]) -> bool:
         truth = Truth.read(self.outside)
-        checks = reconcile([order.order_id for order in self.orders], self.progress.ended, truth)
         print_calls(self.console, truth)
-        print_endings(self.console, self.progress.ended)
-        print_verdict(self.console, checks)
-        return not any(check.offenders for check in checks)
+        print_endings(self.console, ledger)
+        order_ids = [order.order_id for order in self.orders]
+        return judge(self.console, reconcile(order_ids, ledger, truth, told=self.progress.ended))
 
 
 def main(
@@ -155,11 +175,13 @@ def main(
     workers: Annotated[int, typer.Option(help="Worker processes.")] = 3,
     kills: Annotated[int, typer.Option(help="How many of them are killed with SIGKILL in all.")] = 12,
     seed: Annotated[int | None, typer.Option(help="Draws the outside's mishaps; chosen anew by default.")] = None,
-    directory: Annotated[Path, typer.Option(help="Emptied, then holds the two databases.")] = Path("build/demo"),
+    directory: Annotated[Path, typer.Option(help="Where the two databases and the log go.")] = Path("build/demo"),
 ) -> None:
     """Fulfil orders while workers are killed, then reconcile the ledger with the outside world."""
     chosen = random.randrange(1_000_000) if seed is None else seed
-    demo = Demo(directory, load_orders()[:orders], chosen, workers, kills, Console())
+    # Where it is no terminal, Rich assumes 80 columns; the tables need a few more.
+    console = Console() if sys.stdout.isatty() else Console(width=110)
+    demo = Demo(directory, load_orders()[:orders], chosen, workers, kills, console)
     raise typer.Exit(0 if demo.run() else 1)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 #: How an order may end. Anything else, such as a run that is still open, is no known terminal state.
 ENDINGS = frozenset({"confirmed", "out_of_stock", "declined", "rejected_by_courier", "not_dispatched"})
@@ -53,7 +54,7 @@ class Truth:
 
 
 def _accounts(db: sqlite3.Connection) -> dict[int, Account]:
-    facts: defaultdict[int, dict[str, int]] = defaultdict(dict)
+    facts: defaultdict[int, dict[str, Any]] = defaultdict(dict)
     for kind, undone in [("charges", "refunded"), ("reservations", "released"), ("bookings", "cancelled")]:
         # The names are the three above, not input.
         query = f"SELECT order_id, count(*), count(*) FILTER (WHERE NOT {undone}) FROM {kind} GROUP BY order_id"  # noqa: S608
@@ -93,8 +94,11 @@ class Check:
 Rule = Callable[[str | None, Account], bool]
 
 
-def reconcile(order_ids: Iterable[int], ledger: Mapping[int, str], truth: Truth) -> list[Check]:
-    """Every check, passed or not. ledger: by order id, the run's result, or how else it stands."""
+def reconcile(
+    order_ids: Iterable[int], ledger: Mapping[int, str], truth: Truth, *, told: Mapping[int, str] | None = None
+) -> list[Check]:
+    """Every check, passed or not. ledger: by order id, the run's result, or how else it stands. told: endings that were
+    reported while the workers ran; the ledger must not have forgotten or changed any."""
     orders = set(order_ids)
     known = orders | truth.accounts.keys() | ledger.keys()
 
@@ -105,6 +109,7 @@ def reconcile(order_ids: Iterable[int], ledger: Mapping[int, str], truth: Truth)
     return [
         ask("every order ended in a known state", lambda ending, _: ending not in ENDINGS),
         Check("no order came from nowhere", len(known), sorted(known - orders)),
+        Check("the ledger stands by every ending it reported", len(told or {}), _revoked(ledger, told or {})),
         ask("no order was charged twice", lambda _, account: account.charges > 1),
         ask("a charge that stands belongs to a confirmed order", _is_unearned),
         ask("a confirmed order has one charge, reservation, booking", _is_unfulfilled),
@@ -113,6 +118,10 @@ def reconcile(order_ids: Iterable[int], ledger: Mapping[int, str], truth: Truth)
         ask("each confirmed customer got one letter, nobody else", _is_misinformed),
         Check("the stock adds up", len(known), truth.stock_off),
     ]
+
+
+def _revoked(ledger: Mapping[int, str], told: Mapping[int, str]) -> list[int]:
+    return sorted(order_id for order_id, ending in told.items() if ledger.get(order_id) != ending)
 
 
 def _is_unearned(ending: str | None, account: Account) -> bool:

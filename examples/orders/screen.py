@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
+from rich import box
 from rich.console import Console, Group
 from rich.live import Live
 from rich.progress_bar import ProgressBar
@@ -60,7 +61,7 @@ class Screen:
             self._live.update(self._panel(now), refresh=True)
         elif now >= self._line_due:
             self._line_due = now + LINE_EVERY_S
-            self._console.print(self._line(now))
+            self._console.print(self._line(now), soft_wrap=True)
 
     def _line(self, now: float) -> str:
         progress = self._progress
@@ -105,16 +106,25 @@ class Rate:
 # The verdict ----------------------------------------------------------------------------------------------------------
 
 
+def _table(title: str, *columns: str, numbers: bool = False) -> Table:
+    """numbers: all columns but the first hold some."""
+    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, min_width=40)
+    for place, column in enumerate(columns):
+        table.add_column(column, justify="right" if numbers and place else "left", no_wrap=True)
+    return table
+
+
 def judge(console: Console, checks: Sequence[Check]) -> bool:
     """Print every check; whether all of them hold."""
-    table = Table(title="Ledger against outside world", title_justify="left")
-    for column in ("", "check", "offenders"):
-        table.add_column(column)
+    table = _table("Ledger against outside world", "", "check", "offenders")
+    table.columns[-1].no_wrap = False
     for check in checks:
         mark = Text("wrong", style="bold red") if check.offenders else Text("right", style="green")
         table.add_row(mark, check.question, _named(check.offenders))
     console.print(table)
-    return not any(check.offenders for check in checks)
+    agree = not any(check.offenders for check in checks)
+    console.print("[green]They agree." if agree else "[bold red]They do not agree.")
+    return agree
 
 
 def _named(offenders: Sequence[int]) -> str:
@@ -123,9 +133,7 @@ def _named(offenders: Sequence[int]) -> str:
 
 
 def print_endings(console: Console, ledger: Mapping[int, str]) -> None:
-    table = Table(title="What the ledger says", title_justify="left")
-    table.add_column("ending")
-    table.add_column("orders", justify="right")
+    table = _table("What the ledger says", "ending", "orders", numbers=True)
     for ending, count in tally(ledger):
         table.add_row(ending, str(count))
     console.print(table)
@@ -133,10 +141,8 @@ def print_endings(console: Console, ledger: Mapping[int, str]) -> None:
 
 def print_calls(console: Console, truth: Truth) -> None:
     """How the outside systems were called: the mess behind the calm result."""
-    table = Table(title="What the outside systems saw", title_justify="left")
-    table.add_column("request")
-    for column in ("in all", "refused", "unavailable", "no answer", "came again", "caller died"):
-        table.add_column(column, justify="right")
+    columns = ("in all", "refused", "unavailable", "no answer", "came again", "caller died")
+    table = _table("What the outside systems saw", "request", *columns, numbers=True)
     for operation in sorted({operation for operation, _ in truth.calls}):
         table.add_row(operation, *map(str, _mishaps(truth, operation)))
     console.print(table)

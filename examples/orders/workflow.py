@@ -104,7 +104,7 @@ def confirm_order(order_id: int) -> None:
     PostOffice(world()).confirm(activity.info().idempotency_key, order_id)
 
 
-STEPS = [
+STEPS: list[Callable[..., object]] = [
     reserve_stock,
     release_stock,
     charge_card,

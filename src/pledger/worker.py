@@ -23,6 +23,7 @@ from pledger.history import payloads
 from pledger.history.retry import milliseconds
 from pledger.machine import guards
 from pledger.machine.definitions import ActivityDefinition, WorkflowDefinition
+from pledger.version import __version__
 
 __all__ = ["Worker"]
 
@@ -98,7 +99,7 @@ class Worker:
             workflows=self._workflows.values(),
             activities=self._activities.values(),
             task_queue=self._task_queue,
-            code=self._build_id or code_identity(targets),
+            code=self._build_id or code_identity(targets, version=__version__),
             identity=self._identity,
             limits=self._limits,
             heart=self._new_heart(),

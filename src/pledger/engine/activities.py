@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
@@ -19,6 +19,7 @@ import msgspec
 from pledger import errors
 from pledger.engine import port
 from pledger.engine.attempt import Attempt
+from pledger.engine.deadlines import Deadlines
 from pledger.engine.executors import Executors
 from pledger.engine.verdicts import GiveUp, Retry, after_failure, timed_out
 from pledger.history import failures, payloads
@@ -89,6 +90,7 @@ class Activities:
         self._runs = runs
         self._payload_bytes_max = payload_bytes_max
         self._executors = Executors(loop, threads_max)
+        self._deadlines = Deadlines(loop, clock, self._check_deadline)
         self._attempts: dict[tuple[int, int], Attempt] = {}
         self._idle: list[asyncio.Future[None]] = []
 
@@ -110,39 +112,29 @@ class Activities:
         self, run_key: int, fence: int, identity: RunIdentity, event_id: int, command: ScheduleActivity, now_ms: int
     ) -> None:
         """Start attempt 1; its slot is reserved and the transition that scheduled it is durable."""
+        definition = self.definitions[command.activity_type]
         self._start(
-            Attempt(
-                definition=self.definitions[command.activity_type],
-                identity=identity,
-                run_key=run_key,
-                event_id=event_id,
-                command=command,
-                number=1,
-                fence=fence,
-                scheduled_ms=now_ms,
-                started_ms=now_ms,
-                row=None,
-                loop=self._loop,
-            )
+            Attempt(definition, identity, run_key, event_id, command, 1, fence, now_ms, now_ms, None, self._loop)
         )
 
     def start_claimed(self, row: TaskRow, identity: RunIdentity) -> None:
         """Start the attempt of a row that this session has just claimed."""
         self.slots -= 1
         command = _command_decoder.decode(row.command)
+        started_ms = row.started_ms or self._clock.now_ms()
         attempt = Attempt(
-            definition=self.definitions[row.activity_type],
-            identity=identity,
-            run_key=row.run_key,
-            event_id=row.event_id,
-            command=command,
-            number=row.attempt,
-            fence=0,
-            scheduled_ms=row.scheduled_ms,
-            started_ms=row.started_ms or self._clock.now_ms(),
-            row=row,
-            loop=self._loop,
-            last_failure=None if row.last_failure is None else _failure_decoder.decode(row.last_failure),
+            self.definitions[row.activity_type],
+            identity,
+            row.run_key,
+            row.event_id,
+            command,
+            row.attempt,
+            0,
+            row.scheduled_ms,
+            started_ms,
+            row,
+            self._loop,
+            None if row.last_failure is None else _failure_decoder.decode(row.last_failure),
         )
         if row.cancel_requested:
             self._settle_failure(attempt, _cancelled("the activity was cancelled before it started"))
@@ -159,13 +151,15 @@ class Activities:
             failure = failures.from_exception(error)
             self._end(attempt, msgspec.structs.replace(failure, non_retryable=True))
             return
-        self._executors.start(attempt, args, lambda future: self._done(attempt, future))
+        self._executors.start(attempt, args, self._done)
         self._arm(attempt)
 
     # Ending -----------------------------------------------------------------------------------------------------------
 
     def _done(self, attempt: Attempt, future: asyncio.Future[Any]) -> None:
         """The code ended, by itself or because it was told to stop."""
+        # The task's context holds the attempt: without this they would keep each other until a garbage collection.
+        attempt.task = attempt.stop = None
         if attempt.finished:
             self._late(attempt, future)
             return
@@ -173,6 +167,8 @@ class Activities:
         if ending is not None and (ending.kind == "timeout" or future.cancelled()):
             # A time-out came first: whatever the code says now is late. Asked to stop for another reason it may still
             # finish, and what is finished is never dropped.
+            if not future.cancelled():
+                future.exception()  # taken note of, or asyncio complains that nobody did
             self._end(attempt, ending)
             return
         if future.cancelled():
@@ -217,7 +213,7 @@ class Activities:
             attempt.timer.cancel()
         if self._attempts.get((attempt.run_key, attempt.event_id)) is attempt:
             del self._attempts[attempt.run_key, attempt.event_id]
-        if attempt.task is None or attempt.task.done():
+        if attempt.task is None:
             self.slots += 1
         if self._idle:
             self._signal_idle()
@@ -368,13 +364,16 @@ class Activities:
     # Time-outs, heartbeats, cancellation ------------------------------------------------------------------------------
 
     def _arm(self, attempt: Attempt) -> None:
-        """Set the timer to the earlier of the deadline and the end of the heartbeat's silence."""
+        """Have the attempt looked at when its deadline passes, or the end of its heartbeat's silence."""
         beat_ms = attempt.command.options.heartbeat_ms
-        silence = None if beat_ms is None else attempt.beat_at + beat_ms
-        at_ms = min((each for each in (attempt.deadline_ms, silence) if each is not None), default=None)
-        if at_ms is not None:
-            delay = max(0, at_ms - self._clock.now_ms()) / 1000
-            attempt.timer = self._loop.call_later(delay, self._check_deadline, attempt)
+        if beat_ms is None:
+            if attempt.deadline_ms is not None:
+                self._deadlines.set(attempt, attempt.deadline_ms)
+            return
+        silence = attempt.beat_at + beat_ms
+        at_ms = silence if attempt.deadline_ms is None else min(silence, attempt.deadline_ms)
+        delay = max(0, at_ms - self._clock.now_ms()) / 1000
+        attempt.timer = self._loop.call_later(delay, self._check_deadline, attempt)
 
     def _check_deadline(self, attempt: Attempt) -> None:
         if attempt.finished:
@@ -407,13 +406,14 @@ class Activities:
             self._stop(attempt, _cancelled(reason))
         return True
 
-    def abandon(self, run_key: int, reason: str) -> None:
+    def abandon(self, run_key: int, event_ids: Iterable[int], reason: str) -> None:
         """The run closed, or is no longer ours: its eager attempts stop and nobody wants their outcome."""
-        for (key, event_id), attempt in list(self._attempts.items()):
-            if key == run_key and attempt.row is None:
-                self.cancel(key, event_id, reason)
+        for event_id in event_ids:
+            attempt = self._attempts.get((run_key, event_id))
+            if attempt is not None and attempt.row is None:
+                self.cancel(run_key, event_id, reason)
 
-    def has_eager(self, run_key: int, event_ids: Any) -> bool:
+    def has_eager(self, run_key: int, event_ids: Iterable[int]) -> bool:
         """Whether one of the run's pending activities runs eagerly here, which ties the run to this worker."""
         attempts = self._attempts
         return any((found := attempts.get((run_key, each))) is not None and found.row is None for each in event_ids)
@@ -503,6 +503,7 @@ class Activities:
                 self._end(attempt, failure)
 
     def close(self) -> None:
+        self._deadlines.stop()
         self._executors.close()
 
 

@@ -57,7 +57,6 @@ class Attempt:
 
     def __init__(
         self,
-        *,
         definition: ActivityDefinition[Any, Any],
         identity: RunIdentity,
         run_key: int,
@@ -94,17 +93,14 @@ class Attempt:
         self.cancel_event: threading.Event | None = None
         self.stop: Callable[[], None] | None = None
         self.on_heartbeat: Callable[[Attempt], None] | None = None
-        self._set_deadline(command)
-
-    def _set_deadline(self, command: ScheduleActivity) -> None:
         options = command.options
         self.deadline_ms: int | None = None
         self.deadline_kind = "start_to_close"
         if options.start_to_close_ms is not None:
             # Counted from this attempt's start (case RTY-08): a second attempt is not born past its deadline.
-            self.deadline_ms = self.started_ms + options.start_to_close_ms
+            self.deadline_ms = started_ms + options.start_to_close_ms
         if options.schedule_to_close_ms is not None:
-            whole = self.scheduled_ms + options.schedule_to_close_ms
+            whole = scheduled_ms + options.schedule_to_close_ms
             if self.deadline_ms is None or whole < self.deadline_ms:
                 self.deadline_ms, self.deadline_kind = whole, "schedule_to_close"
 
@@ -122,7 +118,10 @@ class Attempt:
 
     def beat(self, details: tuple[Any, ...]) -> None:
         """The code is alive. Callable from its thread."""
-        data = payloads.encode_args_untyped(details) if details else None
+        self.beat_encoded(payloads.encode_args_untyped(details) if details else None)
+
+    def beat_encoded(self, data: bytes | None) -> None:
+        """The same, with the details as a JSON array."""
         if asyncio._get_running_loop() is self.loop:  # noqa: SLF001 - documented for event loops
             self._note_beat(data)
         else:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import functools
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -26,8 +27,10 @@ class Executors:
         self._threads_max = threads_max
         self._pool: ThreadPoolExecutor | None = None
 
-    def start(self, attempt: Attempt, args: list[Any], done: Callable[[asyncio.Future[Any]], None]) -> None:
-        """Run the attempt's code; `done` gets the finished future."""
+    def start(
+        self, attempt: Attempt, args: list[Any], done: Callable[[Attempt, asyncio.Future[Any]], None]
+    ) -> None:
+        """Run the attempt's code; `done` gets it with the finished future."""
         context = contextvars.copy_context()
         context.run(running.set, attempt)
         definition = attempt.definition
@@ -42,9 +45,9 @@ class Executors:
                 attempt.stop = attempt.cancel_event.set
                 future = self._loop.run_in_executor(self._threads(), context.run, definition.fn, *args)
             case "process":
-                future, attempt.stop = run_in_process(self._loop, attempt, args)
+                future, attempt.stop = run_in_process(self._loop, attempt)
         attempt.task = future
-        future.add_done_callback(done)
+        future.add_done_callback(functools.partial(done, attempt))
 
     def _threads(self) -> ThreadPoolExecutor:
         if self._pool is None:

@@ -123,37 +123,34 @@ class Loader:
         self._worker = worker
 
     async def load(self, row: RunRow) -> None:
-        """Bring the run into memory and hand it what waits; block it when its code or history cannot."""
+        """Bring the run into memory and hand it what waits; block it when its code or history cannot carry it on."""
         if row.claims > blocks.CLAIMS_MAX:
             self._block(row, blocks.poison(row.claims, self._clock.now_ms(), row.last_event + 1))
             return
-        identity = identity_of(row)
-        machine = self._runs.new_machine(self._runs.definitions[row.workflow_type], identity)
+        machine = self._runs.new_machine(self._runs.definitions[row.workflow_type], identity_of(row))
         run = ActiveRun(
-            identity, machine, run_key=row.run_key, chain_key=row.chain_key, fence=row.fence, head=row.head
+            machine.identity, machine, run_key=row.run_key, chain_key=row.chain_key, fence=row.fence, head=row.head
         )
         try:
             await self._replay(run, row)
             waiting = await self._store.read_inbox(row.chain_key)
             tasks = await self._store.read_tasks(row.run_key)
-        except errors.StoreUnavailableError:
-            # Nothing is lost: the run stays ours on paper and is handed back to be claimed again.
-            await in_callback(self._loop, machine.destroy)
-            self._hand_back(row)
-            return
-        except BaseException as error:  # noqa: BLE001 - user code, or a damaged history: the run is blocked with the reason
+        except BaseException as error:  # noqa: BLE001 - user code, the store, a damaged history: the run may not be stranded
             await in_callback(self._loop, machine.destroy)
             if isinstance(error, (KeyboardInterrupt, asyncio.CancelledError)):
                 raise
-            self._block(row, blocks.reason(error, self._clock.now_ms(), machine.last_event + 1))
+            if isinstance(error, errors.StoreUnavailableError):
+                # Nothing is lost: the run is handed back to be claimed again.
+                self._hand_back(row)
+            else:
+                self._block(row, blocks.reason(error, self._clock.now_ms(), machine.last_event + 1))
             return
-        self._runs.adopt(run)
-        self._take_messages(run, waiting)
+        for message in waiting:
+            take_message(run, message)
         self._take_tasks(run, tasks)
-        for fired in [] if row.last_event == 0 else machine.due_timers(self._clock.now_ms()):
+        for fired in machine.due_timers(self._clock.now_ms()):
             run.add(fired)
-        if run.inputs:
-            self._runs.make_ready(run)
+        self._runs.adopt(run)
         if row.claims:
             self._committer.submit(port.ConfirmClaim(row.run_key, row.fence), lambda _: None)
 
@@ -166,10 +163,6 @@ class Loader:
             run.last_event = reader.last_event
         reader.check_end(row)
         run.time_ms, run.code = reader.time_ms, reader.code
-
-    def _take_messages(self, run: ActiveRun, waiting: list[Message]) -> None:
-        for message in waiting:
-            take_message(run, message)
 
     def _take_tasks(self, run: ActiveRun, tasks: list[port.TaskRow]) -> None:
         """Outcomes that wait for the run; and what became of eager attempts that died with their worker."""

@@ -38,8 +38,9 @@ TERMINAL: Final = frozenset(
 )
 
 
-class Row(msgspec.Struct):
-    """Base of what goes in and comes out: plain, quick to make."""
+class Row(msgspec.Struct, gc=False):
+    """Base of what goes in and comes out: plain, quick to make, and never part of a reference cycle (so the garbage
+    collector need not look at it)."""
 
 
 # What a store holds ---------------------------------------------------------------------------------------------------

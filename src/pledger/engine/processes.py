@@ -1,35 +1,188 @@
 """Activities in a process of their own: for code that must not share the worker's interpreter, or must be stoppable.
 
-The process is spawned, never forked (a fork would copy threads' locks and SQLite's connection). It gets the function by
-name and the arguments decoded, and answers over a pipe; a heartbeat goes the same way.
+The process is spawned, never forked: a fork would copy locks that other threads hold, and SQLite's connections. It
+imports the function by name, gets its arguments as the JSON of the ledger, and answers over a pipe; heartbeats go the
+same way. It is stopped by SIGTERM and, if that does not help within five seconds, killed: after that it certainly does
+nothing any more, which no thread can promise.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import importlib
 import multiprocessing
-import pickle
-import signal
+import os
 import threading
-import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from pledger.errors import ApplicationError, FailureError
-from pledger.history import failures, payloads
+import msgspec
+
+from pledger.engine.attempt import Attempt, running
+from pledger.engine.port import TaskRow
+from pledger.errors import ApplicationError, CancelledError, UsageError, WorkerLostError
+from pledger.history import events, failures
+from pledger.machine.context import RunIdentity
+from pledger.machine.definitions import ActivityDefinition
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
-    from pledger.engine.attempt import Attempt
-
 #: Between the signal that asks a process to stop and the kill.
 KILL_AFTER_S: Final = 5.0
 
+_spawn = multiprocessing.get_context("spawn")
+
+
+class Order(msgspec.Struct, frozen=True):
+    """What the child process needs to be the attempt: everything in it is plain data."""
+
+    module: str
+    qualname: str
+    command: bytes
+    identity: dict[str, str]
+    event_id: int
+    number: int
+    scheduled_ms: int
+    started_ms: int
+    row: bytes | None
+
 
 def run_in_process(
-    loop: asyncio.AbstractEventLoop, attempt: Attempt, args: list[Any]
+    loop: asyncio.AbstractEventLoop, attempt: Attempt
 ) -> tuple[asyncio.Future[Any], Callable[[], None]]:
     """Start the attempt's function in a new process; the future of its result, and the way to stop it."""
-    raise NotImplementedError
+    future: asyncio.Future[Any] = loop.create_future()
+    ours, theirs = _spawn.Pipe(duplex=False)
+    process = _spawn.Process(target=_child, args=(msgspec.msgpack.encode(_order(attempt)), theirs), daemon=True)
+
+    def settle(result: Any, error: BaseException | None) -> None:
+        if future.done():
+            return
+        if error is None:
+            future.set_result(result)
+        else:
+            future.set_exception(error)
+
+    def watch() -> None:
+        """In a thread of its own: start the child, read what it says, see it end."""
+        try:
+            process.start()
+            theirs.close()
+            error, result = _listen(ours, attempt)
+        except Exception as raised:  # noqa: BLE001 - whatever it is, the attempt has failed with it
+            error, result = raised, None
+        process.join()
+        loop.call_soon_threadsafe(settle, result, error)
+
+    def stop() -> None:
+        threading.Thread(target=_end, args=(process,), name="pledger-process-end", daemon=True).start()
+
+    threading.Thread(target=watch, name="pledger-process", daemon=True).start()
+    return future, stop
+
+
+def _order(attempt: Attempt) -> Order:
+    fn, who = attempt.definition.fn, attempt.identity
+    if "<locals>" in fn.__qualname__:
+        raise UsageError(
+            f"activity {attempt.definition.name!r} runs in a process of its own, which imports it by name: "
+            f"define it at the top level of a module, not inside a function"
+        )
+    return Order(
+        fn.__module__,
+        fn.__qualname__,
+        msgspec.msgpack.encode(attempt.command),
+        {name: getattr(who, name) for name in ("namespace", "workflow_id", "run_id", "workflow_type", "task_queue")},
+        attempt.event_id,
+        attempt.number,
+        attempt.scheduled_ms,
+        attempt.started_ms,
+        None if attempt.row is None else msgspec.msgpack.encode(attempt.row),
+    )
+
+
+def _listen(pipe: Connection, attempt: Attempt) -> tuple[BaseException | None, Any]:
+    """(error, result) of the child; heartbeats are passed on."""
+    while True:
+        try:
+            kind, data = pipe.recv_bytes(), pipe.recv_bytes()
+        except EOFError:
+            if attempt.ending is not None:
+                return CancelledError(attempt.ending.message), None
+            return WorkerLostError("the activity's process ended without an answer; its effect is unknown"), None
+        match kind:
+            case b"h":
+                attempt.beat_encoded(data or None)
+            case b"f":
+                return failures.to_exception(failures.decode(data)), None
+            case _:
+                return None, attempt.definition.signature.decode_result(data)
+
+
+def _end(process: Any) -> None:
+    if process.pid is not None and process.is_alive():
+        process.terminate()
+        process.join(KILL_AFTER_S)
+        if process.is_alive():
+            process.kill()
+
+
+# In the child ---------------------------------------------------------------------------------------------------------
+
+
+def _child(data: bytes, pipe: Connection) -> None:
+    """Be the attempt: run the function, answer with its result or failure."""
+    order = msgspec.msgpack.decode(data, type=Order)
+    context = contextvars.copy_context()
+    try:
+        definition = _definition(order)
+        attempt = _Remote(definition, order, pipe)
+        context.run(running.set, attempt)
+        args = definition.signature.decode_args(attempt.command.args)
+        result = context.run(definition.fn, *args)
+        kind, answer = b"r", definition.signature.encode_result(result)
+    except BaseException as error:  # noqa: BLE001 - all of it goes to the worker
+        if isinstance(error, SystemExit):
+            error = ApplicationError(f"the activity called sys.exit({error.code!r})", type="SystemExit")
+        kind, answer = b"f", msgspec.msgpack.encode(failures.from_exception(error))
+    pipe.send_bytes(kind)
+    pipe.send_bytes(answer)
+    pipe.close()
+
+
+def _definition(order: Order) -> ActivityDefinition[Any, Any]:
+    found: Any = importlib.import_module(order.module)
+    for name in order.qualname.split("."):
+        found = getattr(found, name)
+    if not isinstance(found, ActivityDefinition):
+        raise UsageError(f"{order.module}.{order.qualname} is no activity in the process that should run it")
+    return found
+
+
+class _Remote(Attempt):
+    """The attempt as its own process sees it: heartbeats go over the pipe."""
+
+    __slots__ = ("_pipe",)
+
+    def __init__(self, definition: ActivityDefinition[Any, Any], order: Order, pipe: Connection) -> None:
+        row = None if order.row is None else msgspec.msgpack.decode(order.row, type=TaskRow)
+        super().__init__(
+            definition,
+            RunIdentity(**order.identity),
+            os.getpid(),
+            order.event_id,
+            msgspec.msgpack.decode(order.command, type=events.ScheduleActivity),
+            order.number,
+            0,
+            order.scheduled_ms,
+            order.started_ms,
+            row,
+            asyncio.new_event_loop(),
+        )
+        self._pipe = pipe
+
+    def beat_encoded(self, data: bytes | None) -> None:
+        self._pipe.send_bytes(b"h")
+        self._pipe.send_bytes(data or b"")

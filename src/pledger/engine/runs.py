@@ -88,9 +88,11 @@ class Runs:
         return Machine(definition, identity, payload_bytes_max=self._payload_bytes_max)
 
     def adopt(self, run: ActiveRun) -> None:
-        """A claimed run was loaded: it lives here from now on."""
+        """A claimed run was loaded, with what waited for it: it lives here from now on."""
         self.active[run.run_key] = run
         self.arm(run)
+        if run.inputs:
+            self.make_ready(run)
 
     def begin(
         self, start: StartRun, started: events.RunStarted, identity: RunIdentity, done: Callable[[Answer], None]
@@ -111,7 +113,9 @@ class Runs:
         run.gone = True
         if self.active.get(run.run_key) is run:
             del self.active[run.run_key]
-        self.activities.abandon(run.run_key, reason)
+        pending = list(run.machine.pending_event_ids())
+        if pending:
+            self.activities.abandon(run.run_key, pending, reason)
         run.machine.destroy()
         self._at_rest(run)
 

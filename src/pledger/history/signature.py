@@ -226,7 +226,8 @@ def _resolved(fn: Callable[..., Any], name: str, part: str, annotation: Any) -> 
         what = "result" if part == "return" else f"parameter {part}"
         raise UsageError(
             f"the annotation {annotation!r} of the {what} of {name}() cannot be resolved "
-            f"({type(error).__name__}: {error}). Define or import the name at module level, outside of `if TYPE_CHECKING`."
+            f"({type(error).__name__}: {error}). "
+            "Define or import the name at module level, outside of `if TYPE_CHECKING`."
         ) from error
 
 

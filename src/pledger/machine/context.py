@@ -120,6 +120,7 @@ class RunContext:
         self.loop = WorkflowLoop(self, seed)
         self.draws = Draws(seed)
         self.asked: list[Asked] = []
+        self.withdrawals = 0
         self.activities: dict[int, ActivityHandle[Any]] = {}
         self.timers: dict[int, LoopTimer] = {}
         self.conditions: dict[int, tuple[Callable[[], bool], asyncio.Future[None]]] = {}
@@ -134,6 +135,14 @@ class RunContext:
         self.payload_bytes_max = payloads.PAYLOAD_BYTES_MAX
         self.cancel_reason: str | None = None
         self._condition_ordinal = 0
+
+    def dismantle(self) -> None:
+        """Let go of everything: the run has left memory."""
+        self.activities.clear()
+        self.timers.clear()
+        self.conditions.clear()
+        self.asked.clear()
+        self.loop.dismantle()
 
     # Commands ---------------------------------------------------------------------------------------------------------
 
@@ -176,9 +185,14 @@ class RunContext:
                 f"{self.identity} has {PENDING_ACTIVITIES_MAX} activities pending, the bound of one run; "
                 f"wait for some before scheduling more"
             )
+        if self.dead or self.read_only is not None:
+            self._refuse()
         command = ScheduleActivity(activity_type, args, options, task_queue, idempotency_key)
         handle: ActivityHandle[Any] = ActivityHandle(self, command, decode)
-        handle.asked = self.ask(command, handle)
+        asked = handle.asked = Asked(command, handle, self.loop.current_path())
+        if self.replaying:
+            asked.where = _where()
+        self.asked.append(asked)
         return handle
 
     def cancel_activity(self, handle: ActivityHandle[Any]) -> bool:
@@ -188,6 +202,7 @@ class RunContext:
         if handle.asked is not None:
             handle.asked.withdrawn = True
             handle.asked = None
+            self.withdrawals += 1
             return True
         if not handle.cancel_asked and handle.command.options.cancellation != "abandon":
             handle.cancel_asked = True
@@ -207,6 +222,7 @@ class RunContext:
         if isinstance(asked, Asked):
             asked.withdrawn = True
             timer.scheduled_command = None
+            self.withdrawals += 1
         elif self.timers.pop(timer.event_id, None) is not None:
             self.ask(events.CancelTimer(timer.event_id))
 

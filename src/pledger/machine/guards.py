@@ -10,8 +10,8 @@ Three nets, all put up by `install`:
   their own modules and, under whatever name they were imported before, in the modules given to `install`.
 - *The audit hook*: files, sockets, processes and databases, however they were imported. What every supported
   interpreter audits is not replaced as well, so that it costs next to nothing outside of workflow code.
-- *The call monitor* (Python 3.12 and later): `datetime.now`, `utcnow` and `today` are methods of C types, which nothing
-  can replace; so their calls are watched in the code that names them. On 3.11 these are left to the lint.
+- *The call monitor* of `clock_methods`, from Python 3.12: `datetime.now` and its like, which nothing can replace. On
+  3.11 these are left to the lint.
 
 What passes all three (C extensions with clocks, random numbers or connections of their own, a function kept in a class
 or a default before `install`, the order of a set) is left to the lint and to verification, which replays what has run.
@@ -36,11 +36,11 @@ from _thread import allocate_lock, get_ident
 from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
-from datetime import date, datetime
-from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, MethodType, ModuleType, TracebackType
+from types import FrameType, MethodType, ModuleType, TracebackType
 from typing import Any, Final
 
 from pledger.errors import ForbiddenCallError
+from pledger.machine.clock_methods import ClockMethods
 
 __all__ = ["enter", "install", "leave", "suspended", "take_violation", "uninstall"]
 
@@ -102,7 +102,7 @@ _AUDITED: Final[dict[str, _Rule]] = {
 _LIBRARIES: Final = {"uuid": _ID, "secrets": _CHANCE, "tempfile": _EFFECT}
 
 #: Packages in whose frames everything is allowed.
-_EXEMPT: Final = frozenset(
+_EXEMPT_BY_DEFAULT: Final = frozenset(
     (  # noqa: SIM905 - as above
         "_frozen_importlib _frozen_importlib_external importlib zipimport "  # imports, and what modules do then
         "zoneinfo dateutil.tz pytz "  # time-zone data
@@ -124,7 +124,7 @@ _MACHINE: Final = __name__.rpartition(".")[0]
 # and discarding are atomic.
 _inside: Final[set[int]] = set()
 _violations: Final[dict[int, ForbiddenCallError]] = {}
-_exempt: Final[set[str]] = set(_EXEMPT)
+_exempt_packages: Final[set[str]] = set(_EXEMPT_BY_DEFAULT)
 # A context variable, since a task that awaits inside `suspended` must not take the guards from the others.
 _suspended: Final = ContextVar("pledger_guards_suspended", default=False)
 
@@ -160,29 +160,32 @@ class suspended:  # noqa: N801 - a context manager, used like a function
         _suspended.set(self._before)
 
 
-def _judge(call: str, rule: _Rule) -> None:
-    """Raise for a guarded call made in this thread's workflow code, two frames up; return when it is exempt."""
+def _judge(call: str, rule: _Rule, caller: FrameType) -> None:
+    """Raise for a guarded call that `caller` makes in this thread's workflow code; return when it is exempt."""
     if _suspended.get():
         return
     frames = []
-    for frame in _workflow_frames(sys._getframe(2)):  # noqa: SLF001 - who calls is the whole question
+    for frame in _workflow_frames(caller):
         if _is_exempt(frame):
             return
         frames.append(frame)
-    if not _signal_handlers().isdisjoint(frame.f_code for frame in frames):
-        return
+    if _interrupters().isdisjoint(frame.f_code for frame in frames):
+        raise _violation(call, rule, frames)
+
+
+def _violation(call: str, rule: _Rule, frames: list[FrameType]) -> ForbiddenCallError:
+    """The error, kept when it is the first. Names what the nearest code outside of the standard library called."""
     where = ""
     for position, frame in enumerate(frames):
-        library = _module(frame).partition(".")[0]
-        if library not in sys.stdlib_module_names:
-            where = (
-                f", at {frame.f_code.co_filename.rpartition(os.sep)[2]}:{frame.f_lineno}, in {frame.f_code.co_qualname}"
-            )
-            if position > 0:
-                asked = frames[position - 1]
-                call = f"{_module(asked)}.{asked.f_code.co_qualname}".removesuffix(".__init__")
-                rule = _LIBRARIES.get(_module(asked), rule)
-            break
+        if _module(frame).partition(".")[0] in sys.stdlib_module_names:
+            continue
+        file = frame.f_code.co_filename.rpartition(os.sep)[2]
+        where = f", at {file}:{frame.f_lineno}, in {frame.f_code.co_qualname}"
+        if position > 0:
+            library = frames[position - 1]
+            call = f"{_module(library)}.{library.f_code.co_qualname}".removesuffix(".__init__")
+            rule = _LIBRARIES.get(_module(library), rule)
+        break
     error = ForbiddenCallError(
         f"{call}() was called in workflow code{where}: {rule.reason}. Instead: {rule.remedy}. "
         "Where it does no harm, call it inside workflow.unsafe.guards_off().",
@@ -190,7 +193,12 @@ def _judge(call: str, rule: _Rule) -> None:
         remedy=rule.remedy,
     )
     _violations.setdefault(get_ident(), error)
-    raise error
+    return error
+
+
+def _caller() -> FrameType:
+    """The frame that called what asks."""
+    return sys._getframe(2)  # noqa: SLF001 - who calls is the whole question
 
 
 def _workflow_frames(frame: FrameType | None) -> Iterator[FrameType]:
@@ -214,18 +222,20 @@ def _is_exempt(frame: FrameType) -> bool:
         return True
     package = _module(frame)
     while package:
-        if package in _exempt:
+        if package in _exempt_packages:
             return True
         package = package.rpartition(".")[0]
     return False
 
 
-def _signal_handlers() -> set[object]:
-    """The code of the handlers of this process: one that interrupts workflow code has its frames on top of it."""
+def _interrupters() -> set[object]:
+    """The code of this process's signal handlers and of its callbacks for garbage collections: whatever they interrupt
+    has their frames on top of it."""
+    handlers: list[object] = list(gc.callbacks)
     signal = sys.modules.get("signal")
-    if signal is None:
-        return set()
-    return {getattr(signal.getsignal(number), "__code__", None) for number in signal.valid_signals()}
+    if signal is not None:
+        handlers += [signal.getsignal(number) for number in signal.valid_signals()]
+    return {getattr(handler, "__code__", None) for handler in handlers}
 
 
 # Replaced functions ---------------------------------------------------------------------------------------------------
@@ -275,7 +285,7 @@ def _always(*_: object, **__: object) -> bool:
 def _quick(original: Callable[[], Any], call: str, rule: _Rule) -> Callable[..., Any]:
     def guarded(_: object) -> Any:
         if _inside and get_ident() in _inside:
-            _judge(call, rule)
+            _judge(call, rule, _caller())
         return original()
 
     return guarded
@@ -288,7 +298,7 @@ def _general(
 
     def guarded(_: object, /, *args: Any, **kwargs: Any) -> Any:
         if _inside and get_ident() in _inside and harms(*args, **kwargs):
-            _judge(call, rule)
+            _judge(call, rule, _caller())
         return original(*args, **kwargs)
 
     return guarded
@@ -353,7 +363,7 @@ def _in_class(owner: type, attribute: str, rule: _Rule, harms: Callable[..., boo
     @functools.wraps(original)
     def guarded(*args: Any, **kwargs: Any) -> Any:
         if _inside and get_ident() in _inside and harms(*args, **kwargs):
-            _judge(call, rule)
+            _judge(call, rule, _caller())
         return original(*args, **kwargs)
 
     return _Patch(owner, attribute, original, guarded)
@@ -368,7 +378,7 @@ def _as_completed(original: Callable[..., Any]) -> Callable[..., Any]:
         if _inside and get_ident() in _inside and not (asyncio.isfuture(fs) or asyncio.iscoroutine(fs)):
             fs = list(fs)  # it may be an iterator, which gives its items once
             if not all(map(asyncio.isfuture, fs)):
-                _judge("asyncio.as_completed", _SET_ORDER)
+                _judge("asyncio.as_completed", _SET_ORDER, _caller())
         return original(fs, **kwargs)
 
     return guarded
@@ -412,7 +422,7 @@ class _Replacements:
 
 def _audit(event: str, args: tuple[Any, ...]) -> None:
     if _inside and get_ident() in _inside and event in _AUDITED and _replacements and not _reads_time_zone(event, args):
-        _judge(event, _AUDITED[event])
+        _judge(event, _AUDITED[event], _caller())
 
 
 def _reads_time_zone(event: str, args: tuple[Any, ...]) -> bool:
@@ -429,96 +439,16 @@ def _add_audit_hook() -> None:
 
 # The call monitor -----------------------------------------------------------------------------------------------------
 
-_CLOCK_METHODS: Final = frozenset({"now", "utcnow", "today"})
 
-
-class _ClockMethods:
-    """Watches calls of `datetime.now` and its like by `sys.monitoring`, in functions that name such a method.
-
-    Every other call in such a function is reported once and then never again, so that what remains is the cost at the
-    calls of the methods themselves. Only functions of the modules given, and of those that know `datetime`, are looked
-    at; they are found among all live objects, since decorators keep functions where no walk of a module comes. When
-    other tools have taken every free id of `sys.monitoring`, nothing is watched.
-    """
-
-    def __init__(self) -> None:
-        self._tool: int | None = None
-        self._examined: set[ModuleType] = set()
-        self._watched: set[ModuleType] = set()
-        self._codes: list[CodeType] = []
-
-    if sys.version_info >= (3, 12):
-
-        def watch(self, modules: Iterable[ModuleType]) -> None:
-            if self._tool is None:
-                # 0 to 2 and 5 are set aside for debuggers, coverage, profilers and optimizers.
-                self._tool = next((tool for tool in (4, 3) if sys.monitoring.get_tool(tool) is None), None)
-                if self._tool is None:
-                    return
-                sys.monitoring.use_tool_id(self._tool, "pledger")
-                sys.monitoring.register_callback(self._tool, sys.monitoring.events.CALL, _on_call)
-            loaded: list[object] = list(sys.modules.values())  # some programs put other objects there
-            fresh = {module for module in loaded if isinstance(module, ModuleType)} - self._examined
-            self._examined |= fresh
-            unwatched = {*modules, *filter(_knows_datetime, fresh)} - self._watched
-            self._watched |= unwatched
-            if unwatched:
-                for code in _codes_of(unwatched):
-                    sys.monitoring.set_local_events(self._tool, code, sys.monitoring.events.CALL)
-                    self._codes.append(code)
-
-        def stop(self) -> None:
-            if self._tool is not None:
-                for code in self._codes:
-                    sys.monitoring.set_local_events(self._tool, code, sys.monitoring.events.NO_EVENTS)
-                sys.monitoring.register_callback(self._tool, sys.monitoring.events.CALL, None)
-                sys.monitoring.free_tool_id(self._tool)
-                self._tool = None
-            for kept in (self._examined, self._watched, self._codes):
-                kept.clear()
-
-    else:
-
-        def watch(self, modules: Iterable[ModuleType]) -> None:
-            """There is no `sys.monitoring` before 3.12."""
-
-        def stop(self) -> None: ...
-
-
-def _on_call(_: CodeType, __: int, function: object, ___: object) -> object:
-    if not (
-        type(function) is BuiltinFunctionType
-        and function.__name__ in _CLOCK_METHODS
-        and isinstance(function.__self__, type)
-        and issubclass(function.__self__, date)
-    ):
-        return sys.monitoring.DISABLE  # type: ignore[attr-defined, unused-ignore] # called on 3.12 and later only
+def _judge_clock_method(call: str, frame: FrameType) -> None:
     if _inside and get_ident() in _inside:
-        _judge(f"datetime.{function.__qualname__}", _CALENDAR)
-    return None
-
-
-def _knows_datetime(module: ModuleType) -> bool:
-    known = (sys.modules["datetime"], datetime, date)
-    return any(value is one for value in list(vars(module).values()) for one in known)
-
-
-def _codes_of(modules: Iterable[ModuleType]) -> Iterator[CodeType]:
-    """The code of these modules' functions, and of what is defined inside of them, where it names a clock method."""
-    namespaces = {id(vars(module)) for module in modules}
-    for candidate in gc.get_objects():
-        if type(candidate) is FunctionType and id(candidate.__globals__) in namespaces:
-            nested = [candidate.__code__]
-            for code in nested:
-                nested += [constant for constant in code.co_consts if type(constant) is CodeType]
-                if not _CLOCK_METHODS.isdisjoint(code.co_names):
-                    yield code
+        _judge(call, _CALENDAR, frame)
 
 
 # Putting them up ------------------------------------------------------------------------------------------------------
 
 _replacements: Final = _Replacements()
-_clock_methods: Final = _ClockMethods()
+_clock_methods: Final = ClockMethods(_judge_clock_method)
 _installing: Final = allocate_lock()
 
 
@@ -530,7 +460,7 @@ def install(modules: Iterable[ModuleType] = (), *, exempt: Iterable[str] = ()) -
     """
     with _installing:
         modules = tuple(modules)
-        _exempt.update(exempt)
+        _exempt_packages.update(exempt)
         _replacements.apply()
         _replacements.cover(modules)
         _add_audit_hook()
@@ -542,4 +472,4 @@ def uninstall() -> None:
     with _installing:
         _clock_methods.stop()
         _replacements.undo()
-        _exempt.intersection_update(_EXEMPT)
+        _exempt_packages.intersection_update(_EXEMPT_BY_DEFAULT)

@@ -162,7 +162,6 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
 
     def __init__(self, timers: Timers, seed: bytes) -> None:
         self._ready: deque[asyncio.Handle] = deque()
-        self._timers = timers
         self._seed = int.from_bytes(seed[:8], "big")
         self._ordinal = 0
         self._root_children = 0
@@ -203,6 +202,13 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         """Tasks that are not done, in the order of their creation."""
         return [task for task in self._tasks if not task.done()]
 
+    def dismantle(self) -> None:
+        """Let go of tasks and callbacks: nothing runs here any more."""
+        self._tasks.clear()
+        self._ready.clear()
+        self.failures.clear()
+        self.owner = None
+
     # What asyncio asks of a loop --------------------------------------------------------------------------------------
 
     def call_soon(  # type: ignore[override] # the typeshed form spells the arguments with a TypeVarTuple
@@ -235,12 +241,12 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
     ) -> LoopTimer:
         when = (self.now_ms + delay_ms) / 1000
         timer = LoopTimer(
-            when, callback, args, contextvars.copy_context() if context is None else context, self._timers
+            when, callback, args, contextvars.copy_context() if context is None else context, self.owner
         )
         if delay_ms <= 0:
             self._ready.append(timer.ready())
         else:
-            self._timers.start_timer(timer, delay_ms)
+            self.owner.start_timer(timer, delay_ms)
         return timer
 
     def time(self) -> float:

@@ -11,7 +11,8 @@ import builtins
 import contextlib
 import heapq
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from asyncio import _get_running_loop, _set_running_loop  # documented for event loops
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, assert_never
 
 from pledger import errors
@@ -78,14 +79,18 @@ class Machine:
         """
         if self._context is None:
             self._begin(inputs[0], time_ms)
-        context = self.context
+        context = self._context
+        assert context is not None  # noqa: S101 - narrows; _begin has made it
         context.now_ms = context.loop.now_ms = time_ms
         context.replaying = recorded is not None
         context.events = self.last_event + len(inputs)
         if recorded:
             context.recorded_patches = frozenset(c.patch_id for c in recorded if isinstance(c, events.RecordPatch))
-        with self._running():
+        outer = self._enter(context)
+        try:
             consumed = self._feed(inputs)
+        finally:
+            self._leave(outer)
         violation = guards.take_violation()
         if violation is not None:
             raise violation
@@ -113,39 +118,43 @@ class Machine:
         self._context.started_ms = time_ms
         self._context.payload_bytes_max = self.payload_bytes_max
 
-    @contextlib.contextmanager
-    def _running(self) -> Iterator[None]:
-        """Make our loop the running one of this thread, with guards and generator hooks, and put all back."""
-        context = self.context
-        outer = asyncio._get_running_loop()  # noqa: SLF001 - documented for event loops
+    def _enter(self, context: RunContext) -> tuple[asyncio.AbstractEventLoop | None, Any]:
+        """Make our loop the running one of this thread, with guards and generator hooks; what `_leave` puts back.
+
+        Two plain calls and not a context manager: this is done for every transition.
+        """
+        outer = _get_running_loop()
         hooks = sys.get_asyncgen_hooks()
-        asyncio._set_running_loop(context.loop)  # noqa: SLF001 - as above
-        sys.set_asyncgen_hooks(firstiter=context.loop.generator_started, finalizer=_leave_generator)
+        _set_running_loop(context.loop)
+        sys.set_asyncgen_hooks(context.loop.generator_started, _leave_generator)
         guards.enter()
-        try:
-            yield
-        finally:
-            guards.leave()
-            sys.set_asyncgen_hooks(*hooks)
-            asyncio._set_running_loop(outer)  # noqa: SLF001 - as above
+        return outer, hooks
+
+    def _leave(self, outer: tuple[asyncio.AbstractEventLoop | None, Any]) -> None:
+        guards.leave()
+        sys.set_asyncgen_hooks(*outer[1])
+        _set_running_loop(outer[0])
 
     def _feed(self, inputs: Sequence[Input]) -> int:
         """Apply the inputs in order, each until the code is blocked again; how many were applied."""
+        context = self.context
         for position, one in enumerate(inputs):
             # Signals that came with the start are handled before the first line of the run method.
-            if self._start is not None and not isinstance(one, events.SignalReceived):
+            if self._start is not None and type(one) is not events.SignalReceived:
                 self._start_main()
-            if self._main is not None and self._main.done():
+            main = self._main
+            if main is not None and main.done():
                 return position
             self._apply(one)
-            self._settle()
+            context.loop.run_until_blocked()
+            if context.conditions:
+                self._settle_conditions()
         if self._start is not None:
             self._start_main()
         return len(inputs)
 
-    def _settle(self) -> None:
+    def _settle_conditions(self) -> None:
         context = self.context
-        context.loop.run_until_blocked()
         while context.conditions and context.settle_conditions():
             context.loop.run_until_blocked()
 
@@ -153,7 +162,8 @@ class Machine:
         start, self._start = self._start, None
         if start is not None:
             self._main = self.context.loop.create_task(start(), name="main")
-            self._settle()
+            self.context.loop.run_until_blocked()
+            self._settle_conditions()
 
     def _apply(self, one: Input) -> None:
         match one:
@@ -249,46 +259,54 @@ class Machine:
 
     def _seal(self, first_event_id: int, recorded: Sequence[Command] | None) -> list[Command]:
         """Give every command its event id and file who waits for it."""
-        context = self.context
-        asked, context.asked = context.asked, []
-        if any(one.withdrawn for one in asked):
+        context = self._context
+        assert context is not None  # noqa: S101 - narrows; `activate` has begun the run
+        asked = context.asked
+        context.asked = []
+        if context.withdrawals:
+            context.withdrawals = 0
             asked = [one for one in asked if not one.withdrawn]
-        closing = self._closing()
-        if closing is not None:
+        main = self._main
+        if (main is not None and main.done()) or self.closed is not None:
+            self.closed = closing = self._closing()
             # A run that ends starts nothing any more: what its last activation asked for was never promised to anybody.
             patches = [one for one in asked if isinstance(one.command, events.RecordPatch)]
             asked = [*patches, Asked(closing, None, ())]
-            self.closed = closing
+        commands: list[Command]
         if recorded is None:
             asked = replay.in_order(asked)
             commands = [one.command for one in asked]
         else:
             asked = replay.match_recorded(recorded, asked, first_event_id, self.identity)
             commands = list(recorded)
-        for event_id, (one, command) in enumerate(zip(asked, commands, strict=True), first_event_id):
+        for event_id, one in enumerate(asked, first_event_id):
             waiter = one.waiter
-            if isinstance(waiter, ActivityHandle):
-                waiter.event_id = event_id
-                waiter.asked = None
-                assert isinstance(command, events.ScheduleActivity)  # noqa: S101 - narrows; match_recorded pairs kinds
-                waiter.command = command
-                context.activities[event_id] = waiter
-            elif isinstance(waiter, LoopTimer):
-                waiter.event_id = event_id
-                waiter.scheduled_command = None
-                assert isinstance(command, events.StartTimer)  # noqa: S101 - as above
-                waiter.fire_at_ms = command.fire_at_ms
-                context.timers[event_id] = waiter
-                heapq.heappush(self._due, (waiter.fire_at_ms, event_id))
+            if waiter is not None:
+                self._file(waiter, event_id, commands[event_id - first_event_id])
         return commands
 
-    def _closing(self) -> Command | None:
-        """The command that ends the run, once its code has ended. Raises what is a bug in that code."""
+    def _file(self, waiter: ActivityHandle[Any] | LoopTimer, event_id: int, command: Command) -> None:
+        """Who waits for the command, under its event id; on replay with what the record says of it."""
+        context = self.context
+        waiter.event_id = event_id
+        if isinstance(waiter, ActivityHandle):
+            assert isinstance(command, events.ScheduleActivity)  # noqa: S101 - narrows; match_recorded pairs kinds
+            waiter.asked = None
+            waiter.command = command
+            context.activities[event_id] = waiter
+        else:
+            assert isinstance(command, events.StartTimer)  # noqa: S101 - as above
+            waiter.scheduled_command = None
+            waiter.fire_at_ms = command.fire_at_ms
+            context.timers[event_id] = waiter
+            heapq.heappush(self._due, (command.fire_at_ms, event_id))
+
+    def _closing(self) -> Command:
+        """The command that ends the run, whose code has ended. Raises what is a bug in that code."""
         if self.closed is not None:
             return self.closed
         main = self._main
-        if main is None or not main.done():
-            return None
+        assert main is not None  # noqa: S101 - narrows; only called once it is done
         if main.cancelled():
             error: BaseException = asyncio.CancelledError(*filter(None, [self.context.cancel_reason]))
         else:
@@ -319,23 +337,30 @@ class Machine:
             return {}
         return {event_id: (each.command, each.scheduled_ms) for event_id, each in self._context.activities.items()}
 
+    def pending_event_ids(self) -> Iterable[int]:
+        """The events that scheduled them."""
+        return () if self._context is None else self._context.activities
+
     def awaits(self, event_id: int) -> bool:
         return self._context is not None and event_id in self._context.activities
 
     def next_timer_ms(self) -> int | None:
         """When the next timer fires, or None."""
-        due, timers = self._due, self.context.timers
+        due = self._due
+        if not due:
+            return None
+        timers = self.context.timers
         while due and due[0][1] not in timers:
             heapq.heappop(due)
         return due[0][0] if due else None
 
     def due_timers(self, now_ms: int) -> list[events.TimerFired]:
         """The timers to fire by `now_ms`, earliest first; each is told once, and must become an input."""
-        due, timers = self._due, self.context.timers
+        due = self._due
         fired = []
         while due and due[0][0] <= now_ms:
             _, event_id = heapq.heappop(due)
-            if event_id in timers:
+            if event_id in self.context.timers:
                 fired.append(events.TimerFired(event_id))
         return fired
 
@@ -347,12 +372,13 @@ class Machine:
             raise errors.UnknownQueryError(f"{self.identity} has no query {name!r}; it has: {known}")
         context = self.context
         context.read_only = f"the query {name!r}"
+        outer = self._enter(context)
         try:
-            with self._running():
-                answer = self._answer(handler, args)
-            violation = guards.take_violation()
+            answer = self._answer(handler, args)
         finally:
+            self._leave(outer)
             context.read_only = None
+        violation = guards.take_violation()
         if violation is not None:
             raise errors.QueryFailedError(f"query {name!r} of {self.identity}: {violation}") from violation
         return answer
@@ -372,13 +398,21 @@ class Machine:
         if context is None or context.dead:
             return
         context.dead = True
-        with self._running():
-            for task in context.loop.live_tasks():
-                with contextlib.suppress(BaseException):  # clean-up code of the user; there is nobody to tell
-                    task.get_coro().close()  # type: ignore[union-attr] # ours always have a coroutine
-            for generator in context.loop.generators():
-                _leave_generator(generator)
-        guards.take_violation()
+        live, generators = context.loop.live_tasks(), context.loop.generators()
+        if live or generators:
+            outer = self._enter(context)
+            try:
+                for task in live:
+                    with contextlib.suppress(BaseException):  # clean-up code of the user; there is nobody to tell
+                        task.get_coro().close()  # type: ignore[union-attr] # ours always have a coroutine
+                for generator in generators:
+                    _leave_generator(generator)
+            finally:
+                self._leave(outer)
+            guards.take_violation()
+        # Take the reference cycles apart: thousands of finished runs a second are not left to the garbage collector.
+        self._main = self._start = self._instance = None
+        context.dismantle()
 
 
 def _leave_generator(generator: Any) -> None:

@@ -6,7 +6,7 @@ from typing import Final
 
 from pledger.history.codecs.json_tree import Misfit
 
-#: The reserved keys. An object that has TYPE is an envelope; a user's own dict with that key travels inside one.
+#: The keys of an envelope, which marks the type of a value. A user's own dict that has TYPE travels inside one.
 TYPE: Final = "$type"
 VALUE: Final = "value"
 _ENVELOPE: Final = {TYPE, VALUE}
@@ -32,7 +32,7 @@ class Codec:
     name: the annotation in words; also marks the value inside a union.
     tag: marks the value where nothing is annotated, and "" for one that cannot be there. Every codec also reads its own
     value in such an envelope: a caller who knows a workflow only by its name, and code from before the annotation was
-    added, have written it so.
+    added, have written it so. Classes and enums read theirs with their name: a union that has shrunk since wrote it.
     types: the exact run-time types that it writes. kinds: what the tree's root can be.
     native: it is JSON's own meaning of its kinds, which a union therefore writes without a mark.
     passes, reads: run-time types that `encode` and `decode` would return untouched, so that a container need not call.
@@ -73,19 +73,21 @@ def envelope(mark: str, body: object) -> dict[str, object]:
     return {TYPE: mark, VALUE: body}
 
 
+def mark_of(tree: dict[str, object]) -> str | None:
+    """The mark of an envelope, or None for any other object."""
+    mark = tree.get(TYPE)
+    return mark if type(mark) is str and tree.keys() == _ENVELOPE else None
+
+
 def opened(tree: object, mark: str) -> object:
-    """The body of an envelope with this mark; any other tree as it is, for the codec to refuse."""
-    if type(tree) is dict and tree.keys() == _ENVELOPE and tree[TYPE] == mark:
-        return tree[VALUE]
-    return tree
+    """The body of an envelope with this mark; any other tree as it is, for the codec to judge."""
+    return tree[VALUE] if type(tree) is dict and TYPE in tree and mark_of(tree) == mark else tree
 
 
 def described(tree: object) -> str:
     """A tree in words, without its content: payloads may hold secrets and messages end in logs."""
-    if type(tree) is dict and TYPE in tree:
-        mark = tree[TYPE]
-        return f"an object marked {TYPE} {mark[:80]!r}" if isinstance(mark, str) else f"an object with a bad {TYPE}"
-    return _JSON_WORDS[type(tree)]
+    mark = mark_of(tree) if type(tree) is dict else None
+    return _JSON_WORDS[type(tree)] if mark is None else f"an object marked {TYPE} {mark[:80]!r}"
 
 
 def type_name(cls: type) -> str:

@@ -139,18 +139,20 @@ class DictCodec(Codec):
             for key, item in value.items():
                 name = key if type(key) in key_passes else encode_key(key, depth + 1)
                 if type(name) is not str or name == TYPE:
-                    return self._encode_pairs(value, depth)
+                    break
                 out[name] = item if type(item) in passes else encode(item, depth + 1)
+            else:
+                return out
         except Misfit as misfit:
             misfit.under(_step(key))
             raise
-        return out
+        return self._encode_pairs(value, depth)
 
     def decode(self, tree: object) -> object:
         if type(tree) is not dict:
             raise self.unexpected(tree)
-        if TYPE in tree:
-            return self._decode_pairs(tree)
+        if TYPE in tree and (pairs := opened(tree, self.tag)) is not tree:
+            return self._decode_pairs(pairs)
         reads, decode = self._item.reads, self._item.decode
         key_reads, decode_key = self._key.reads, self._key.decode
         out: dict[object, object] = {}
@@ -176,17 +178,14 @@ class DictCodec(Codec):
             raise
         return envelope(self.tag, pairs)
 
-    def _decode_pairs(self, tree: dict[str, object]) -> object:
-        pairs = opened(tree, self.tag)
-        if type(pairs) is not list:
-            raise self.unexpected(tree)
+    def _decode_pairs(self, pairs: object) -> object:
         out: dict[object, object] = {}
-        for index, pair in enumerate(pairs):
+        for pair in pairs if type(pairs) is list else [pairs]:
             match pair:
                 case [name, body]:
                     pass
                 case _:
-                    raise Misfit(f"a marked dict holds pairs [key, value], but number {index} is none. Send pairs.")
+                    raise Misfit('the body of a marked dict is no array of pairs. Send it like [["a", 1], ["b", 2]].')
             try:
                 key, item = self._key.decode(name), self._item.decode(body)
             except Misfit as misfit:

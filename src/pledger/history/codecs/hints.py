@@ -72,9 +72,9 @@ def _build(hint: Any) -> Codec:
     codec = _class_codec(origin or hint, args)
     if codec is None:
         raise Misfit(
-            f"values annotated as {hint!r} cannot be kept. Annotate a supported type: a plain value, datetime, Decimal, "
-            "UUID, bytes, an enum, a list, tuple, set or dict of them, a dataclass, attrs class, msgspec Struct, "
-            "pydantic model, NamedTuple or TypedDict."
+            f"values annotated as {hint!r} cannot be kept. Annotate a supported type: a plain value, datetime, "
+            "Decimal, UUID, bytes, an enum, a list, tuple, set or dict of them, a dataclass, attrs class, "
+            "msgspec Struct, pydantic model, NamedTuple or TypedDict."
         )
     return codec
 

@@ -6,7 +6,7 @@ The text is strict (RFC 8259, UTF-8). Integers are exact at any size, "-0.0" kee
 from __future__ import annotations
 
 import json
-import sys
+import re
 from collections.abc import Iterable, Iterator
 from typing import Final, TypeAlias
 
@@ -16,8 +16,12 @@ from pledger.errors import PayloadError
 
 #: Containers inside containers. Peers: Rust's serde_json stops at 128; more than this is a mistake or an attack.
 NESTING_MAX: Final = 100
-#: Python's own default against quadratic conversion (CVE-2020-10735), which msgspec keeps as well.
+#: A text of at most so many bytes cannot nest deeper: each level takes two brackets.
+_SURELY_FLAT: Final = 2 * NESTING_MAX
+#: Python's own default against quadratic conversion (CVE-2020-10735). msgspec reads no more, and counts the sign.
 INT_DIGITS_MAX: Final = 4_300
+_LONG_INTEGER: Final = re.compile(rb"-[0-9]{%d}|(?<![0-9])[0-9]{%d}" % (INT_DIGITS_MAX, INT_DIGITS_MAX + 1))
+_INT_END: Final = 10**INT_DIGITS_MAX
 
 #: A step into a value: a key or field name, or an index.
 Step: TypeAlias = str | int
@@ -75,10 +79,11 @@ def dumps(tree: object) -> bytes:
         text = _encode(tree)
     except ValueError as error:  # lone surrogates, and integers beyond the interpreter's limit
         raise _unwritable(tree) or Misfit(f"it cannot be written as JSON: {error}") from None
-    if len(text) > INT_DIGITS_MAX and sys.get_int_max_str_digits() != INT_DIGITS_MAX and (misfit := _unwritable(tree)):
-        # The process has lifted the interpreter's limit; what we write must still be readable by any other one.
+    # The interpreter's own limit may be lifted and forgets the sign; what is written must be readable everywhere.
+    if len(text) > INT_DIGITS_MAX and _LONG_INTEGER.search(text) and (misfit := _unwritable(tree)) is not None:
         raise misfit
-    _check_nesting(tree, text)
+    if len(text) > _SURELY_FLAT:
+        _check_nesting(tree, text)
     return text
 
 
@@ -88,12 +93,13 @@ def loads(text: bytes) -> object:
         tree = _decode(text)
     except RecursionError:
         raise _too_deep() from None
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Misfit(
             f"the text is not JSON that can be kept ({error}). Send strict JSON (RFC 8259) in UTF-8, with integers of "
             f"at most {INT_DIGITS_MAX:,} digits and numbers that a double holds."
         ) from None
-    _check_nesting(tree, text)
+    if len(text) > _SURELY_FLAT:
+        _check_nesting(tree, text)
     return tree
 
 
@@ -126,12 +132,11 @@ def _unwritable(tree: object) -> Misfit | None:
                     )
         elif isinstance(node, str) and _has_surrogates(node):
             return Misfit("the string holds half of a surrogate pair, which is not text. " + _SURROGATE_REMEDY, steps)
-        elif isinstance(node, int) and abs(node) >= _INT_END:
-            return Misfit(f"the integer has more than {INT_DIGITS_MAX:,} digits. Keep it as bytes.", steps)
+        elif isinstance(node, int) and not -_INT_END < 10 * node < 10 * _INT_END:
+            return Misfit(f"the integer has over {INT_DIGITS_MAX:,} digits, sign included. Keep it as bytes.", steps)
     return None
 
 
-_INT_END: Final = 10**INT_DIGITS_MAX
 _SURROGATE_REMEDY: Final = "Cut text between characters, or keep it as bytes; nothing is stripped silently."
 
 
@@ -155,7 +160,7 @@ def check_depth(depth: int) -> None:
 
 def _check_nesting(tree: object, text: bytes) -> None:
     # Counting brackets is a cheap upper bound, which almost every payload stays below.
-    if len(text) <= 2 * NESTING_MAX or text.count(b"[") + text.count(b"{") <= NESTING_MAX:
+    if text.count(b"[") + text.count(b"{") <= NESTING_MAX:
         return
     level = [tree]
     for _ in range(NESTING_MAX):

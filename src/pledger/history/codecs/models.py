@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from pledger.history.codecs.codec import ALL_KINDS, Codec
+from pledger.history.codecs.codec import ALL_KINDS, Codec, opened
 from pledger.history.codecs.json_tree import Misfit, check_depth, dumps, walk
 from pledger.history.codecs.records import changed, rejected
 from pledger.history.codecs.scalars import aware, finite
@@ -50,7 +50,7 @@ class ModelCodec(Codec):
         return tree
 
     def decode(self, tree: object) -> object:
-        text = dumps(tree)
+        text = dumps(opened(tree, self.name))
         try:
             value: object = self._cls.model_validate_json(text)
         except Exception as error:  # the user's own validators

@@ -12,15 +12,13 @@ import dataclasses
 import inspect
 import typing
 from collections.abc import Callable, Mapping
-from datetime import datetime
 from functools import cached_property
 from typing import Any, Final, NamedTuple, NotRequired, Required, TypeAlias, TypeVar
 
 import msgspec
 
-from pledger.history.codecs.codec import ALL_KINDS, Codec, type_name
-from pledger.history.codecs.json_tree import Misfit, check_depth, dumps, walk
-from pledger.history.codecs.scalars import aware, finite
+from pledger.history.codecs.codec import Codec, opened, type_name
+from pledger.history.codecs.json_tree import Misfit, check_depth
 
 CodecOf: TypeAlias = Callable[[object], Codec]
 
@@ -100,21 +98,20 @@ class RecordCodec(Codec):
         check_depth(depth)
         tree: dict[str, object] = {}
         for name, key, _, _, codec in self._fields:
+            item = getattr(value, name, _ABSENT)
+            if item is _ABSENT:
+                raise Misfit(f"the {self.name} has no value for this field. Set it before passing it on.", (key,))
             try:
-                item = getattr(value, name)
                 tree[key] = item if type(item) in codec.passes else codec.encode(item, depth + 1)
             except Misfit as misfit:
                 misfit.under(key)
                 raise
-            except AttributeError:
-                raise Misfit(
-                    f"the {self.name} has no value for this field. Set it before passing it on.", (key,)
-                ) from None
         if self._runs_user_code:
             self._prove(value, tree)
         return tree
 
     def decode(self, tree: object) -> object:
+        tree = opened(tree, self.name)
         if type(tree) is not dict:
             raise self.unexpected(tree)
         arguments: dict[str, object] = {}
@@ -205,6 +202,7 @@ class TypedDictCodec(Codec):
         return tree
 
     def decode(self, tree: object) -> object:
+        tree = opened(tree, self.name)
         if type(tree) is not dict:
             raise self.unexpected(tree)
         self._check_keys(tree)
@@ -284,7 +282,7 @@ def rejected(name: str, error: Exception) -> Misfit:
 
 def changed(name: str, key: str | None) -> Misfit:
     return Misfit(
-        f"building {name} again from its own values gives another one. Let its validators, converters and __post_init__ "
-        "leave values alone that they have passed before, and annotate the fields with what they hold.",
+        f"building {name} again from its own values gives another one. Let its validators, converters and "
+        "__post_init__ leave values alone that they have passed before, and annotate the fields with what they hold.",
         () if key is None else (key,),
     )

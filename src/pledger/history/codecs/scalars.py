@@ -92,10 +92,8 @@ class TextCodec(Codec):
             raise self.unexpected(tree)
         try:
             return self._read(text)
-        except (ValueError, ArithmeticError) as error:
-            raise Misfit(
-                f"expected {self.name}, found another string. Write it like {self._like}."
-            ) from error
+        except (ValueError, ArithmeticError, msgspec.ValidationError) as error:
+            raise Misfit(f"expected {self.name}, found another string. Write it like {self._like}.") from error
 
 
 # Text forms -----------------------------------------------------------------------------------------------------------
@@ -234,10 +232,11 @@ class EnumCodec(Codec):
         return value.value if self._by_value else value.name
 
     def decode(self, tree: object) -> object:
-        if type(tree) not in self.kinds:
+        body = opened(tree, self.name)
+        if type(body) not in self.kinds:
             raise self.unexpected(tree)
         try:
-            return self._cls(tree) if self._by_value else self._cls[str(tree)]
+            return self._cls(body) if self._by_value else self._cls[str(body)]
         except Exception:  # noqa: BLE001 - `_missing_` is the user's own code
             choices = ", ".join(member.name for member in self._cls)
             raise Misfit(
@@ -247,7 +246,7 @@ class EnumCodec(Codec):
 
 
 class IntKeyCodec(Codec):
-    """int as the key of a JSON object, where it must be a string. Reads an int too: untyped dicts keep their keys so."""
+    """int as the key of a JSON object, where it must be a string. Reads an int too, as untyped dicts keep it."""
 
     name = "int"
     types = (int,)

@@ -11,7 +11,7 @@ import enum
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
-from pledger.history.codecs.codec import TYPE, Codec, described, envelope, opened, type_name
+from pledger.history.codecs.codec import TYPE, VALUE, Codec, described, envelope, mark_of, type_name
 from pledger.history.codecs.json_tree import Misfit, check_depth
 from pledger.history.codecs.scalars import FLOAT, INT
 from pledger.history.codecs.untyped import ANY
@@ -43,7 +43,7 @@ class UnionCodec(Codec):
         self.name = " | ".join(member.name for member in members)
         self.types = tuple(cls for member in members for cls in member.types)
         self.kinds = frozenset(kind for member in members for kind in member.kinds)
-        self._by_name = {member.name: member for member in members}
+        self._by_name: dict[str | None, Codec] = {member.name: member for member in members}
         self._by_type: dict[type, list[Codec]] = {}
         for member in members:
             for cls in member.types:
@@ -94,15 +94,11 @@ class UnionCodec(Codec):
         return self._decode_bare(tree, self.members) if member is None else member.decode(tree)
 
     def _open(self, tree: dict[str, object]) -> object:
-        mark = tree[TYPE]
-        member = self._by_name.get(mark) if isinstance(mark, str) else None
-        if member is None:
-            # Perhaps written where nothing was annotated, by a tag instead of a name.
-            return self._decode_bare(tree, [member for member in self.members if member.tag == mark] or self.members)
-        body = opened(tree, member.name)
-        if body is tree:
-            raise self.unexpected(tree)
-        return member.decode(body)
+        mark = mark_of(tree)
+        if mark in self._by_name:
+            return self._by_name[mark].decode(tree[VALUE])
+        # Perhaps written where nothing was annotated, by a tag instead of a name.
+        return self._decode_bare(tree, [member for member in self.members if member.tag == mark] or self.members)
 
     def _decode_bare(self, tree: object, members: Sequence[Codec]) -> object:
         """The value of a tree without a mark where one is expected: from before the union grew, or written by hand.

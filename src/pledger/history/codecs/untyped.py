@@ -3,13 +3,16 @@
 What JSON carries exactly is written plainly: str, int, finite float, bool, None, list, dict with str keys. The other
 supported types travel in an envelope with their name and come back as what they were. Anything else is refused: it
 could only come back as something else.
+
+An object with a mark of no type here is no envelope of ours: a union wrote it under its annotation, or another program
+did. It comes back as the dict that it is in JSON.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from pledger.history.codecs.codec import ALL_KINDS, TYPE, Codec, NoneType, described, envelope, type_name
+from pledger.history.codecs.codec import ALL_KINDS, TYPE, Codec, NoneType, envelope, mark_of, type_name
 from pledger.history.codecs.containers import ArrayCodec, DictCodec
 from pledger.history.codecs.json_tree import Misfit, check_depth
 from pledger.history.codecs.scalars import TEXTS, finite
@@ -27,7 +30,7 @@ class AnyCodec(Codec):
         self._dict = DictCodec(self, self)
         marked = (ArrayCodec(tuple, self), ArrayCodec(set, self), ArrayCodec(frozenset, self), *TEXTS)
         self._marked_by_type: dict[type, Codec] = {codec.types[0]: codec for codec in marked}
-        self._by_tag: dict[str, Codec] = {codec.tag: codec for codec in (*marked, self._dict)}
+        self._marked_by_tag: dict[str | None, Codec] = {codec.tag: codec for codec in marked}
 
     def encode(self, value: object, depth: int, /) -> object:
         cls = type(value)
@@ -47,20 +50,11 @@ class AnyCodec(Codec):
 
     def decode(self, tree: object) -> object:
         if type(tree) is dict:
-            return self._open(tree) if TYPE in tree else self._dict.decode(tree)
+            codec = self._marked_by_tag.get(mark_of(tree)) if TYPE in tree else None
+            return self._dict.decode(tree) if codec is None else codec.decode(tree)
         if type(tree) is list:
             return self._list.decode(tree)
         return tree
-
-    def _open(self, tree: dict[str, object]) -> object:
-        mark = tree[TYPE]
-        codec = self._by_tag.get(mark) if isinstance(mark, str) else None
-        if codec is None:
-            raise Misfit(
-                f"found {described(tree)}, which is no type known here; known are {', '.join(sorted(self._by_tag))}. A "
-                f'key {TYPE} of your own is written as {{"{TYPE}": "dict", "value": [["{TYPE}", ...], ...]}}.'
-            )
-        return codec.decode(tree)
 
     def refused(self, value: object) -> Misfit:
         name = type_name(type(value))

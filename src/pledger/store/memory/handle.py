@@ -62,8 +62,9 @@ class MemoryHandle:
         """The commit point."""
         with self.state.lock:
             result = rule(self.state, *args, **kwargs)
-            for listener in self.state.listeners:
-                listener(self)
+            if result != []:  # a claim that found nothing changed nothing: idle workers must not wake each other
+                for listener in self.state.listeners:
+                    listener(self)
         return result
 
     async def _pause(self, side: str, verb: str, detail: tuple[object, ...]) -> None:
@@ -113,6 +114,7 @@ class MemoryHandle:
             finally:
                 self._waiter = None
         changed, self._changed = self._changed, False
+        await self._pause("after", "wait_for_change", (timeout_s,))
         return changed
 
     def _on_change(self, writer: object) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+import apsw
+
 from pledger.engine.port import (
     Answer,
     Append,
@@ -21,6 +23,7 @@ from pledger.engine.port import (
     StartRun,
     Terminate,
 )
+from pledger.errors import PledgerError
 from pledger.store.sqlite import ledger, mailbox, tasks
 from pledger.store.sqlite.failures import is_of_the_place, operation_failure
 from pledger.store.sqlite.writer import Cursor
@@ -44,22 +47,42 @@ _WRITERS: Final[dict[type, Callable[[Cursor, Any], Answer]]] = {
 def write_batch(cursor: Cursor, batch: Sequence[Operation], path: str) -> list[Answer]:
     """The answers, in order. An operation that cannot be written gets its exception as its answer."""
     try:
-        return [_WRITERS[type(operation)](cursor, operation) for operation in batch]
+        return [_write(cursor, operation) for operation in batch]
     except Exception as error:
         if is_of_the_place(error):
             raise
     # Once more from the start, each operation with a savepoint to fall back to: what they cost is paid only now.
-    cursor.roll_back()
-    cursor.execute("BEGIN IMMEDIATE", ())
-    return [_write_guarded(cursor, operation, path) for operation in batch]
+    damaged: dict[int, Answer] = {}
+    while True:
+        cursor.roll_back()
+        cursor.execute("BEGIN IMMEDIATE", ())
+        answers = dict(damaged)
+        for number, operation in enumerate(batch):
+            if number in damaged:
+                continue
+            try:
+                answers[number] = _write_guarded(cursor, operation, path)
+            except apsw.CorruptError as error:
+                # A transaction that has met a damaged page can write nothing more: start again without this one.
+                damaged[number] = operation_failure(error, operation, path)
+                break
+        else:
+            return [answers[number] for number in range(len(batch))]
+
+
+def _write(cursor: Cursor, operation: Operation) -> Answer:
+    try:
+        return _WRITERS[type(operation)](cursor, operation)
+    except PledgerError as error:  # raised before anything was written
+        return error
 
 
 def _write_guarded(cursor: Cursor, operation: Operation, path: str) -> Answer:
     cursor.execute("SAVEPOINT operation", ())
     try:
-        answer = _WRITERS[type(operation)](cursor, operation)
+        answer = _write(cursor, operation)
     except Exception as error:
-        if is_of_the_place(error):
+        if is_of_the_place(error) or isinstance(error, apsw.CorruptError):
             raise
         cursor.execute("ROLLBACK TO operation", ())
         answer = operation_failure(error, operation, path)

@@ -69,8 +69,6 @@ def operation_failure(error: Exception, operation: object, path: str) -> Pledger
     """The answer to one operation that is itself at fault. Nothing of it was written."""
     name = type(operation).__name__
     match error:
-        case PledgerError():
-            return error
         case apsw.TooBigError():
             return PayloadTooLargeError(f"{name}: a value is over SQLite's limit of one billion bytes.")
         case apsw.CorruptError():

@@ -50,7 +50,7 @@ def with_account(order_id: int, account: Account) -> Truth:
 
 def test_nothing_is_found_where_nothing_is_wrong() -> None:
     assert findings(LEDGER, TRUTH) == {}
-    assert all(check.examined == 4 for check in reconcile(LEDGER, LEDGER, TRUTH))
+    assert all(check.examined == 4 for check in reconcile(LEDGER, LEDGER, TRUTH, told=LEDGER))
 
 
 def test_a_lost_order_is_found() -> None:
@@ -109,6 +109,12 @@ def test_a_customer_who_was_not_told_or_told_twice_is_found(letters: int) -> Non
     assert findings(LEDGER, with_account(CONFIRMED, replace(FULFILLED, letters=letters))) == {
         "each confirmed customer got one letter, nobody else": [CONFIRMED]
     }
+
+
+@pytest.mark.parametrize("told", [{DECLINED: "confirmed"}, {99: "confirmed"}])
+def test_a_ledger_that_does_not_stand_by_its_word_is_found(told: dict[int, str]) -> None:
+    (found,) = [check for check in reconcile(LEDGER, LEDGER, TRUTH, told=told) if check.offenders]
+    assert (found.question, found.offenders) == ("the ledger stands by every ending it reported", list(told))
 
 
 def test_an_order_from_nowhere_is_found() -> None:

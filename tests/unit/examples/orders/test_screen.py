@@ -67,8 +67,5 @@ def test_the_verdict_names_some_of_many_offenders(console: Console, output: Stri
 def test_the_calls_are_told_by_what_became_of_them(console: Console, output: StringIO) -> None:
     calls = {("charge", "done"): 5, ("charge", "CardDeclined"): 2, ("charge", None): 1, ("book", "repeated"): 3}
     print_calls(console, Truth({}, calls=calls))
-    rows = [line.split("│")[1:-1] for line in output.getvalue().splitlines() if "│" in line]
-    assert [[cell.strip() for cell in row] for row in rows] == [
-        ["book", "3", "0", "0", "0", "3", "0"],
-        ["charge", "8", "2", "0", "0", "0", "1"],
-    ]
+    rows = [line.split() for line in output.getvalue().splitlines() if line.strip().startswith(("book", "charge"))]
+    assert rows == [["book", "3", "0", "0", "0", "3", "0"], ["charge", "8", "2", "0", "0", "0", "1"]]

@@ -1,0 +1,7 @@
+"""`python -m pledger` is the command `pledger`."""
+
+import sys
+
+from pledger.cli import main
+
+sys.exit(main())

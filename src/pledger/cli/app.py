@@ -1,0 +1,58 @@
+"""All the commands, in the order in which `pledger --help` lists them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from pledger.cli.doctor import doctor
+from pledger.cli.endings import cancel, terminate
+from pledger.cli.exits import MEANINGS
+from pledger.cli.history import history
+from pledger.cli.listing import list_runs
+from pledger.cli.messages import query, signal
+from pledger.cli.replay import replay
+from pledger.cli.show import show
+from pledger.cli.start import start
+from pledger.cli.worker import worker
+from pledger.version import __version__
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    epilog="Exit codes\n\n" + "\n\n".join(f"{code:>4}  {meaning}" for code, meaning in MEANINGS.items()),
+)
+
+_RUNS = "Runs"
+_OPERATION = "Operation"
+
+#: Lets `-5` through as the JSON value that it is; what is neither an option nor JSON is refused by the command.
+_TAKES_JSON = {"ignore_unknown_options": True}
+
+app.command(rich_help_panel=_OPERATION)(worker)
+app.command(rich_help_panel=_RUNS, context_settings=_TAKES_JSON)(start)
+app.command("list", rich_help_panel=_RUNS)(list_runs)
+app.command(rich_help_panel=_RUNS)(show)
+app.command(rich_help_panel=_RUNS)(history)
+app.command(rich_help_panel=_RUNS, context_settings=_TAKES_JSON)(signal)
+app.command(rich_help_panel=_RUNS, context_settings=_TAKES_JSON)(query)
+app.command(rich_help_panel=_RUNS)(cancel)
+app.command(rich_help_panel=_RUNS)(terminate)
+app.command(rich_help_panel=_OPERATION)(replay)
+app.command(rich_help_panel=_OPERATION)(doctor)
+
+
+@app.callback()
+def pledger(
+    *,
+    version: Annotated[bool, typer.Option("--version", is_eager=True, help="The version, and nothing else.")] = False,
+) -> None:
+    """Durable workflows on a ledger. PLEDGER_URL names it, sqlite:///pledger.db by default."""
+    if version:
+        typer.echo(f"pledger {__version__}")
+        raise typer.Exit
+
+

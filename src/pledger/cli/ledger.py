@@ -1,0 +1,70 @@
+"""Opening the ledger for one command."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable
+from datetime import timedelta
+from pathlib import Path
+from typing import Final, TypeVar
+
+from pledger import errors
+from pledger.cli.exits import NoLedgerError, WaitTimeoutError
+from pledger.client import Client, WorkflowHandle, connect
+
+T = TypeVar("T")
+
+#: A run id: 26 characters of Crockford's alphabet. What looks like one may be given in place of a workflow id.
+_RUN_ID_CHARS: Final = frozenset("0123456789ABCDEFGHJKMNPQRSTVWXYZ")
+_RUN_ID_LENGTH: Final = 26
+
+
+@contextlib.asynccontextmanager
+async def opened(
+    url: str, namespace: str, *, may_create: bool = False, durability: str = "power"
+) -> AsyncIterator[Client]:
+    """The client of the command's ledger.
+
+    may_create: a missing file is made, for commands that bring the first content. The others refuse: an empty ledger
+    made at a mistyped place would answer "no such run" for ever.
+    Raises NoLedgerError, UsageError for a ledger that no other process could see.
+    """
+    file = ledger_file(url)
+    if url.startswith("memory:"):
+        raise errors.UsageError(f"{url} lives within one process, where no command can reach it; use a file: --url")
+    if file is not None and not may_create and not file.exists():
+        raise NoLedgerError(
+            f"there is no ledger at {url} ({file.absolute()}). Name another with --url or PLEDGER_URL, or make this one: "
+            "`pledger worker` and `pledger start` do"
+        )
+    async with connect(url, namespace=namespace, durability=durability) as client:
+        yield client
+
+
+def ledger_file(url: str) -> Path | None:
+    """The file that a SQLite URL names, or None for another URL."""
+    scheme, _, rest = url.partition(":///")
+    path = rest.partition("?")[0]
+    return Path(path) if scheme == "sqlite" and path else None
+
+
+async def find_run(client: Client, name: str, run_id: str | None = None) -> WorkflowHandle[None]:
+    """The handle of a run, by its workflow id or its run id. Raises WorkflowNotFoundError at the first use of it."""
+    if run_id is None and len(name) == _RUN_ID_LENGTH and _RUN_ID_CHARS.issuperset(name):
+        async for found in client.list(f"run_id = '{name}'", limit=1):
+            return client.handle(found.workflow_id, run_id=found.run_id)
+    return client.handle(name, run_id=run_id)
+
+
+async def within(timeout: timedelta | None, waiting: Awaitable[T], what: str) -> T:
+    """Wait, at most so long; None is without end. Raises WaitTimeoutError naming what was waited for."""
+    try:
+        async with asyncio.timeout(None if timeout is None else timeout.total_seconds()) as limit:
+            return await waiting
+    except TimeoutError:
+        if timeout is None or not limit.expired():
+            raise
+        raise WaitTimeoutError(
+            f"{what} has not closed within {timeout.total_seconds():g} s and goes on; `pledger show` tells what it waits for"
+        ) from None

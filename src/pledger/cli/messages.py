@@ -1,0 +1,81 @@
+"""`pledger signal` and `pledger query`."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Annotated, Any
+
+import typer
+
+from pledger.cli import options
+from pledger.cli.arguments import read_arguments
+from pledger.cli.durations import parse_duration
+from pledger.cli.ledger import find_run, opened
+from pledger.cli.output import Output, raw
+from pledger.client import QUERY_TIMEOUT
+from pledger.history import payloads
+
+
+def signal(
+    workflow_id: options.WorkflowId,
+    name: Annotated[str, typer.Argument(metavar="SIGNAL", help="The signal's name.")],
+    arguments: options.Arguments = None,
+    *,
+    message_id: Annotated[
+        str | None,
+        typer.Option("--message-id", help="Your name for it: sent again, it is delivered once.", show_default=False),
+    ] = None,
+    run_id: options.RunId = None,
+    url: options.Url = options.DEFAULT_URL,
+    namespace: options.Namespace = "default",
+    as_json: options.Json = False,
+) -> int:
+    """Send a message to a run. It is durable when the command returns, and reaches the run exactly once."""
+    output = Output(as_json=as_json)
+    values = read_arguments(arguments or [])
+
+    async def run() -> None:
+        async with opened(url, namespace) as client:
+            handle = await find_run(client, workflow_id, run_id)
+            await handle.signal(name, *values, message_id=message_id)
+
+    asyncio.run(run())
+    if as_json:
+        output.document({"workflow_id": workflow_id, "signal": name, "accepted": True})
+    else:
+        output.print(f"{workflow_id} has accepted the signal {name}")
+    return 0
+
+
+def query(
+    workflow_id: options.WorkflowId,
+    name: Annotated[str, typer.Argument(metavar="QUERY", help="The query's name.")],
+    arguments: options.Arguments = None,
+    *,
+    timeout: Annotated[
+        timedelta,
+        typer.Option(
+            "--timeout",
+            parser=parse_duration,
+            metavar="DURATION",
+            help="How long a worker may take to answer.",
+            show_default="10s",
+        ),
+    ] = QUERY_TIMEOUT,
+    run_id: options.RunId = None,
+    url: options.Url = options.DEFAULT_URL,
+    namespace: options.Namespace = "default",
+    as_json: options.Json = False,
+) -> int:
+    """Ask an open run; the worker that holds it answers. The answer is JSON, with --json or without."""
+    output = Output(as_json=as_json)
+    values = read_arguments(arguments or [])
+
+    async def run() -> Any:
+        async with opened(url, namespace) as client:
+            handle = await find_run(client, workflow_id, run_id)
+            return await handle.query(name, *values, timeout=timeout)
+
+    output.document(raw(payloads.encode(asyncio.run(run()))))
+    return 0

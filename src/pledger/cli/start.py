@@ -1,0 +1,118 @@
+"""`pledger start`."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pledger.cli import options
+from pledger.cli.arguments import read_arguments
+from pledger.cli.durations import parse_duration
+from pledger.cli.ledger import ledger_file, opened, within
+from pledger.cli.output import Output, raw
+from pledger.cli.progress import Progress
+from pledger.client import IdConflictPolicy, IdReusePolicy, WorkflowHandle
+from pledger.history import payloads
+
+if TYPE_CHECKING:
+    from pledger.client import Client
+
+
+def start(
+    workflow_type: Annotated[str, typer.Argument(metavar="TYPE", help="The workflow's name.")],
+    arguments: options.Arguments = None,
+    *,
+    workflow_id: Annotated[
+        str, typer.Option("--id", metavar="WORKFLOW_ID", help="Your name for this piece of work, like order-7421.")
+    ],
+    task_queue: Annotated[str, typer.Option("--task-queue", help="The queue of the workers that know it.")] = "default",
+    wait: options.Wait = False,
+    timeout: options.Timeout = None,
+    execution_timeout: Annotated[
+        timedelta | None,
+        typer.Option(
+            "--execution-timeout",
+            parser=parse_duration,
+            metavar="DURATION",
+            help="The run times out after so long.",
+            show_default=False,
+        ),
+    ] = None,
+    reuse: Annotated[
+        IdReusePolicy, typer.Option("--reuse", help="When a closed run has the id.")
+    ] = IdReusePolicy.SAME_INPUT,
+    conflict: Annotated[
+        IdConflictPolicy, typer.Option("--conflict", help="When an open run has the id.")
+    ] = IdConflictPolicy.SAME_INPUT,
+    url: options.Url = options.DEFAULT_URL,
+    namespace: options.Namespace = "default",
+    as_json: options.Json = False,
+) -> int:
+    """Start a run. It is durable when the command returns; the same id with the same input gives the same run.
+
+    With --wait, the result goes to stdout, or the failure to stderr.
+    """
+    output = Output(as_json=as_json)
+    values = read_arguments(arguments or [])
+
+    async def run() -> None:
+        file = ledger_file(url)
+        is_new_ledger = file is not None and not file.exists()
+        async with opened(url, namespace, may_create=True) as client:
+            if is_new_ledger:
+                output.note(f"made a new ledger at {url}")
+            handle = await client.start_workflow(
+                workflow_type,
+                *values,
+                id=workflow_id,
+                task_queue=task_queue,
+                id_reuse_policy=reuse,
+                id_conflict_policy=conflict,
+                execution_timeout=execution_timeout,
+            )
+            started = {
+                "workflow_id": handle.workflow_id,
+                "run_id": handle.run_id,
+                "workflow_type": workflow_type,
+                "task_queue": task_queue,
+                "is_new": handle.is_new,
+            }
+            if not wait:
+                _show_started(output, started)
+                await _note_missing_worker(output, client, task_queue)
+                return
+            await _note_missing_worker(output, client, task_queue)
+            result = await _result(output, handle, timeout)
+            if as_json:
+                output.document({**started, "status": "completed", "result": result})
+            else:
+                output.document(result)
+
+    asyncio.run(run())
+    return 0
+
+
+def _show_started(output: Output, started: dict[str, Any]) -> None:
+    if output.as_json:
+        output.document(started)
+    elif started["is_new"]:
+        output.print(f"started {started['workflow_id']} ({started['workflow_type']}, run {started['run_id']})")
+    else:
+        output.print(f"{started['workflow_id']} was started before with this input: run {started['run_id']}")
+
+
+async def _note_missing_worker(output: Output, client: Client, task_queue: str) -> None:
+    if not any(each.live and each.task_queue == task_queue for each in await client.workers()):
+        option = "" if task_queue == "default" else f" --task-queue {task_queue}"
+        output.note(f"no live worker serves task queue {task_queue!r}; start one: pledger worker your_module{option}")
+
+
+async def _result(output: Output, handle: WorkflowHandle[Any], timeout: timedelta | None) -> Any:
+    """The result as a part of a JSON document. Raises what `handle.result()` raises, and WaitTimeoutError."""
+    with Progress(output, f"waiting for {handle.workflow_id}"):
+        result = await within(timeout, handle.result(), f"workflow {handle.workflow_id!r} (run {handle.run_id})")
+    # As text again: decoded without its annotation, it has lost nothing that JSON can say.
+    return raw(payloads.encode(result))

@@ -1,0 +1,166 @@
+"""What happened to one run, as a list that a person can read: one entry for each thing, not for each event. Pure.
+
+An activity, say, is one entry from the event that scheduled it to the one that brought its outcome, with its attempts
+inside: the history keeps only the outcome, the attempt log the failures before it, and a task row the attempt to come.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias, assert_never
+
+from pledger.engine.port import AttemptRecord, TaskRow
+from pledger.history import events
+from pledger.history.events import Command, Input
+from pledger.history.failures import Failure
+from pledger.history.transition import Transition
+
+Kind: TypeAlias = Literal["start", "activity", "timer", "signal", "cancel", "patch", "code", "end"]
+
+
+@dataclass(slots=True)
+class Entry:
+    """event_id: the first of its events. at_ms: when. name: of the workflow, activity, signal, patch or code; a cancel's
+    or termination's reason.
+
+    input: its arguments, a JSON array. ended_ms: when its outcome came, None while it is pending or where it has none.
+    outcome: "completed", "failed", "cancelled", "fired", "abandoned" (the run closed first); an end's is the run's
+    terminal status; "" while pending. result: JSON. failure, retry_state: of what failed; the latter says why there was
+    no further attempt. attempt: how many there were. attempts: those on the log. task: its row, while it waits.
+    due_ms: a timer's. delay_ms: for how long a timer was set.
+    """
+
+    event_id: int
+    at_ms: int
+    kind: Kind
+    name: str = ""
+    input: bytes | None = None
+    ended_ms: int | None = None
+    outcome: str = ""
+    result: bytes | None = None
+    failure: Failure | None = None
+    retry_state: str = ""
+    attempt: int = 0
+    attempts: list[AttemptRecord] = field(default_factory=list)
+    task: TaskRow | None = None
+    due_ms: int | None = None
+    delay_ms: int | None = None
+
+    @property
+    def is_pending(self) -> bool:
+        return self.kind in ("activity", "timer") and not self.outcome
+
+
+def timeline(
+    transitions: Iterable[Transition], attempts: Sequence[AttemptRecord] = (), tasks: Sequence[TaskRow] = ()
+) -> list[Entry]:
+    """The entries, in the order of their first events. attempts, tasks: the run's attempt log and its task rows."""
+    builder = _Builder()
+    for transition in transitions:
+        builder.take(transition)
+    logged: dict[int, list[AttemptRecord]] = defaultdict(list)
+    for record in attempts:
+        logged[record.event_id].append(record)
+    rows = {task.event_id: task for task in tasks}
+    for event_id, entry in builder.by_event.items():
+        entry.attempts = logged.get(event_id, [])
+        if entry.is_pending:
+            entry.task = rows.get(event_id)
+    return builder.entries
+
+
+class _Builder:
+    """by_event: activities and timers, by the event that asked for them."""
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self.by_event: dict[int, Entry] = {}
+        self._awaited_to_the_end: set[int] = set()
+        self._event_id = 0
+        self._ms = 0
+        self._code: str | None = None
+
+    def take(self, transition: Transition) -> None:
+        self._ms = transition.time_ms
+        if transition.code is not None:
+            if self._code not in (None, transition.code):
+                self._add("code", transition.code, event_id=self._event_id + 1)
+            self._code = transition.code
+        for event in (*transition.inputs, *transition.commands):
+            self._event_id += 1
+            self._apply(event)
+
+    def _apply(self, event: Input | Command) -> None:
+        match event:
+            case events.RunStarted():
+                entry = self._add("start", event.workflow_type)
+                entry.input, entry.due_ms = event.args, event.deadline_ms
+            case events.ScheduleActivity():
+                entry = self._add("activity", event.activity_type)
+                entry.input = event.args
+                self.by_event[self._event_id] = entry
+                if event.options.cancellation == "wait":
+                    self._awaited_to_the_end.add(self._event_id)
+            case events.ActivityCompleted() | events.ActivityFailed():
+                self._settle(event)
+            case events.CancelActivity():
+                # Where the code goes on at once, that is the end of it; else its outcome will be.
+                if event.scheduled_event_id not in self._awaited_to_the_end:
+                    self._end(event.scheduled_event_id, "cancelled")
+            case events.StartTimer():
+                entry = self._add("timer")
+                entry.delay_ms, entry.due_ms = event.delay_ms, event.fire_at_ms
+                self.by_event[self._event_id] = entry
+            case events.TimerFired():
+                self._end(event.started_event_id, "fired")
+            case events.CancelTimer():
+                self._end(event.started_event_id, "cancelled")
+            case events.SignalReceived():
+                self._add("signal", event.name).input = event.args
+            case events.CancelRequested():
+                self._add("cancel", event.reason)
+            case events.RecordPatch():
+                self._add("patch", event.patch_id)
+            case events.RunTerminated():
+                self._close("terminated", event.reason)
+            case events.RunTimedOut():
+                self._close("timed_out")
+            case events.CompleteRun():
+                self._close("completed").result = event.result
+            case events.FailRun():
+                self._close("failed").failure = event.failure
+            case events.CancelRun():
+                self._close("cancelled").failure = event.failure
+            case _:
+                assert_never(event)
+
+    def _add(self, kind: Kind, name: str = "", *, event_id: int | None = None) -> Entry:
+        entry = Entry(event_id or self._event_id, self._ms, kind, name)
+        self.entries.append(entry)
+        return entry
+
+    def _settle(self, event: events.ActivityCompleted | events.ActivityFailed) -> None:
+        entry = self.by_event[event.scheduled_event_id]
+        if not entry.is_pending:
+            return  # the code had let go of it in the same transition: that is what it saw
+        entry.attempt = event.attempt
+        if isinstance(event, events.ActivityCompleted):
+            entry.result = event.result
+            self._end(entry.event_id, "completed")
+        else:
+            entry.failure, entry.retry_state = event.failure, event.retry_state
+            self._end(entry.event_id, "cancelled" if event.retry_state == "cancelled" else "failed")
+
+    def _end(self, event_id: int, outcome: str) -> None:
+        entry = self.by_event[event_id]
+        if entry.is_pending:
+            entry.ended_ms, entry.outcome = self._ms, outcome
+
+    def _close(self, outcome: str, reason: str = "") -> Entry:
+        for event_id in self.by_event:
+            self._end(event_id, "abandoned")
+        entry = self._add("end", reason)
+        entry.outcome, entry.ended_ms = outcome, self._ms
+        return entry

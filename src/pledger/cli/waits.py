@@ -1,0 +1,163 @@
+"""What an open run waits for, and why: the answer to "where is order A1?". Pure.
+
+Every open run has something that will wake it, or stands still for a reason. Whatever it is, it is said here with the
+time it comes, the failure it comes after, and what a person can do where nothing will happen by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+from pledger.cli import words
+from pledger.client import Description, WorkerSummary
+from pledger.engine.port import TaskRow
+from pledger.history import failures
+from pledger.history.state import PendingActivity
+
+Kind: TypeAlias = Literal["block", "start", "activity", "timer", "message", "inbox", "deadline", "worker"]
+
+#: Characters of a failure's message.
+_MESSAGE_CHARS: Final = 200
+#: How late a due run or activity may be before that is worth a remark: workers look once a second.
+_LATE_MS: Final = 5_000
+#: What to do about a block, by its reason, where its message does not say so itself.
+_WAYS_OUT: Final = {
+    "bug": "Its state is intact. Deploy a fix (or roll back): a worker with other code takes the run and goes on.",
+    "forbidden_call": "Its state is intact. A worker with mended code takes the run and goes on.",
+    "poison": "Its state is intact. See why its workers ended (memory, a crash in native code), mend it, and a worker "
+    "with other code, or another --build-id, takes the run; or end it: pledger terminate",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """text: a clause that continues "the run ...", with further lines where the reason has them.
+
+    until_ms: when it is over by itself, or None. event_id: what asked for it, or None. needs_help: nothing will happen
+    before a person does something.
+    """
+
+    kind: Kind
+    text: str
+    until_ms: int | None = None
+    event_id: int | None = None
+    needs_help: bool = False
+
+
+def waits(run: Description) -> list[Wait]:
+    """What the run waits for; [] when it is closed."""
+    if run.summary.closed is not None:
+        return []
+    now_ms = words.milliseconds(run.now)
+    if run.blocked is not None:
+        return [_block(run, now_ms)]
+    return [*_reasons(run, now_ms), *_deadline(run, now_ms), *_carriers(run, now_ms)]
+
+
+def _reasons(run: Description, now_ms: int) -> Iterator[Wait]:
+    """What comes next by itself or from outside."""
+    tasks = {task.event_id: task for task in run.pending}
+    if run.last_event == 0:
+        yield Wait("start", f"waits for a worker of task queue {run.summary.task_queue!r} to start it", now_ms)
+    for event_id, pending in run.state.activities.items():
+        yield _activity(event_id, pending, tasks.get(event_id), run, now_ms)
+    for event_id, timer in sorted(run.state.timers.items(), key=lambda each: each[1].fire_at_ms):
+        when = f"{words.moment(timer.fire_at_ms, now_ms)} ({words.distance(timer.fire_at_ms, now_ms)})"
+        verb = "sleeps until" if timer.fire_at_ms > now_ms else "has slept until"
+        yield Wait("timer", f"{verb} {when}", timer.fire_at_ms, event_id)
+    # The start is a message too, and said above.
+    for message in (each for each in run.inbox if each.kind != "start"):
+        what = f"the signal {words.printable(message.name)}" if message.kind == "signal" else "the request to cancel"
+        yield Wait("inbox", f"has still to take {what}, accepted {words.distance(message.sent_ms, now_ms)}", now_ms)
+    if run.last_event and not (run.state.activities or run.state.timers or run.inbox):
+        yield _nothing_pending(run, now_ms)
+
+
+def _nothing_pending(run: Description, now_ms: int) -> Wait:
+    if run.due is not None and words.milliseconds(run.due) <= now_ms:
+        return Wait("worker", f"is ready to go on, since {words.moment(words.milliseconds(run.due), now_ms)}", now_ms)
+    deadline = "" if run.state.deadline_ms is not None else ", and has no deadline"
+    return Wait("message", f"waits for a message: nothing else can wake it{deadline}")
+
+
+def _activity(event_id: int, pending: PendingActivity, task: TaskRow | None, run: Description, now_ms: int) -> Wait:
+    what = f"waits for activity {words.printable(pending.command.activity_type)}"
+    queue = pending.command.task_queue or run.summary.task_queue
+    until: int | None = None
+    if task is None:
+        since = words.moment(pending.scheduled_ms, now_ms)
+        detail = f"attempt 1 since {since}" + (f" on worker {run.owner}" if run.owner is not None else "")
+        if run.owner is None:
+            detail = f"attempt 1 was started at {since} by a worker that is gone; the next one tries again"
+    else:
+        detail, until = _task(task, run.workers, now_ms)
+        if task.state == "queued" and not _live(run.workers, queue):
+            detail += f"; no live worker serves task queue {queue!r}"
+    if pending.cancel_requested:
+        detail += "; it was asked to stop"
+    return Wait("activity", f"{what} ({detail})", until, event_id)
+
+
+def _task(task: TaskRow, workers: Sequence[WorkerSummary], now_ms: int) -> tuple[str, int | None]:
+    """The state of an activity that the store holds, and when that changes by itself."""
+    match task.state:
+        case "queued":
+            when = words.moment(task.due_ms, now_ms)
+            detail = f"attempt {task.attempt} at {when}" if task.due_ms > now_ms else f"attempt {task.attempt}, due {when}"
+            until: int | None = task.due_ms
+        case "started":
+            worker = next((each.identity for each in workers if each.session_key == task.owner), "gone")
+            since = "" if task.started_ms is None else f" since {words.moment(task.started_ms, now_ms)}"
+            detail, until = f"attempt {task.attempt}{since} on worker {worker}", None
+        case "done":
+            detail, until = f"attempt {task.attempt} has ended; the run has still to take its outcome", now_ms
+    if task.last_failure is not None:
+        detail += f", after {words.failure_line(failures.decode(task.last_failure), _MESSAGE_CHARS)}"
+    if task.heartbeat is not None:
+        detail += f"; last heartbeat said {words.preview(task.heartbeat, _MESSAGE_CHARS)}"
+    return detail, until
+
+
+def _deadline(run: Description, now_ms: int) -> Iterator[Wait]:
+    deadline_ms = run.state.deadline_ms
+    if deadline_ms is not None:
+        when = f"{words.moment(deadline_ms, now_ms)} ({words.distance(deadline_ms, now_ms)})"
+        yield Wait("deadline", f"times out at {when} if it is still open then", deadline_ms)
+
+
+def _carriers(run: Description, now_ms: int) -> Iterator[Wait]:
+    """Whether anybody is there to carry it on."""
+    queue = run.summary.task_queue
+    live = _live(run.workers, queue)
+    if not live:
+        yield Wait(
+            "worker",
+            f"goes on only once there is a worker: no live worker serves task queue {queue!r}. "
+            f"Start one: pledger worker your_module{'' if queue == 'default' else f' --task-queue {queue}'}",
+            needs_help=True,
+        )
+    elif run.owner is None and run.due is not None and words.milliseconds(run.due) + _LATE_MS < now_ms:
+        yield Wait(
+            "worker",
+            f"is due since {words.moment(words.milliseconds(run.due), now_ms)} and no worker takes it: does one of the "
+            f"{words.count(len(live), 'live worker')} of task queue {queue!r} know workflow {run.summary.workflow_type!r}?",
+            needs_help=True,
+        )
+
+
+def _live(workers: Sequence[WorkerSummary], queue: str) -> list[WorkerSummary]:
+    return [each for each in workers if each.live and each.task_queue == queue]
+
+
+def _block(run: Description, now_ms: int) -> Wait:
+    """Why it stands still: the message of the block says where, the traceback of a bug says it best."""
+    assert run.blocked is not None
+    block = run.blocked
+    lines = [f"is blocked by {block['type']} since {words.moment(block['at_ms'], now_ms)}: {block['message']}"]
+    if block["reason"] == "bug" and block["traceback"]:
+        lines.append(words.user_traceback(block["traceback"]))
+    if block["reason"] in _WAYS_OUT:
+        lines.append(_WAYS_OUT[block["reason"]])
+    return Wait("block", "\n".join(lines), event_id=block["event_id"], needs_help=True)

@@ -1,0 +1,129 @@
+"""Durations, times, values and failures as people read them in a terminal. Pure, and without colours.
+
+Everything that comes out of the ledger passes through `printable`: workflow ids, payloads and error messages come from
+outside, and must not be able to steer the reader's terminal.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, tzinfo
+from pathlib import Path
+from typing import Final
+
+from pledger.history.failures import Failure
+
+_SECOND: Final = 1_000
+_MINUTE: Final = 60 * _SECOND
+_HOUR: Final = 60 * _MINUTE
+_DAY: Final = 24 * _HOUR
+
+_PACKAGE: Final = str(Path(__file__).parents[1])
+
+#: Below this, tenths of a second still tell something.
+_FINE_MS: Final = 10 * _SECOND
+
+
+def duration(ms: float) -> str:
+    """Two units at most: `35 ms`, `2.1 s`, `42 s`, `3 min 20 s`, `2 h 5 min`, `3 d 4 h`."""
+    whole = round(ms)
+    if whole < _SECOND:
+        return f"{whole} ms"
+    if whole < _FINE_MS:
+        return f"{whole / _SECOND:.1f} s"
+    if whole < _MINUTE:
+        return f"{whole // _SECOND} s"
+    for unit, name, next_unit, next_name in ((_DAY, "d", _HOUR, "h"), (_HOUR, "h", _MINUTE, "min")):
+        if whole >= unit:
+            return _two_units(whole, unit, name, next_unit, next_name)
+    return _two_units(whole, _MINUTE, "min", _SECOND, "s")
+
+
+def _two_units(ms: int, unit: int, name: str, next_unit: int, next_name: str) -> str:
+    rest = ms % unit // next_unit
+    return f"{ms // unit} {name}" + (f" {rest} {next_name}" if rest else "")
+
+
+def moment(ms: int, now_ms: int, *, zone: tzinfo | None = None) -> str:
+    """A time on the reader's clock, to the second; with its date unless that is today's. zone: None for the local one."""
+    time, now = _at(ms, zone), _at(now_ms, zone)
+    return f"{time:%H:%M:%S}" if time.date() == now.date() else f"{time:%Y-%m-%d %H:%M:%S}"
+
+
+def fine_moment(ms: int, now_ms: int, *, zone: tzinfo | None = None) -> str:
+    """As `moment`, to the millisecond."""
+    return f"{moment(ms, now_ms, zone=zone)}.{ms % 1000:03}"
+
+
+def distance(ms: int, now_ms: int) -> str:
+    """`in 3 s`, `12 s ago`, `now`."""
+    ahead = ms - now_ms
+    if ahead == 0:
+        return "now"
+    return f"in {duration(ahead)}" if ahead > 0 else f"{duration(-ahead)} ago"
+
+
+def _at(ms: int, zone: tzinfo | None) -> datetime:
+    return datetime.fromtimestamp(ms / 1000, UTC).astimezone(zone)
+
+
+def milliseconds(time: datetime) -> int:
+    """Since 1970, as the ledger counts."""
+    return round(time.timestamp() * 1000)
+
+
+def count(number: int, one: str, many: str | None = None) -> str:
+    """`1 run`, `2,000 runs`."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def printable(text: str) -> str:
+    """The text with control, bidirectional and other invisible characters written out; line breaks and tabs stay."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
+
+
+def one_line(text: str, limit: int) -> str:
+    """The first line, at most `limit` characters of it."""
+    line, _, rest = printable(text).strip().partition("\n")
+    if len(line) > limit:
+        return line[: limit - 1] + "…"
+    return line + " …" if rest and len(line) + 2 <= limit else line
+
+
+def preview(payload: bytes, limit: int) -> str:
+    """The beginning of a payload's JSON."""
+    # A character is at most 4 bytes: a payload of megabytes is not decoded for the few that are shown.
+    text = printable(payload[: 4 * limit].decode("utf-8", "ignore"))
+    return text if len(text) <= limit and len(payload) <= 4 * limit else text[: limit - 1] + "…"
+
+
+def call(name: str, args: bytes, limit: int) -> str:
+    """A call as code shows it: `charge_card({"id":7})`. args: a JSON array."""
+    inner = args.strip()[1:-1]
+    return f"{printable(name)}({preview(inner, limit)})"
+
+
+def failure_line(failure: Failure, limit: int) -> str:
+    """`CardTimeout: gateway did not answer`."""
+    return one_line(f"{failure.type}: {failure.message}" if failure.message else failure.type, limit)
+
+
+def causes(failure: Failure) -> list[Failure]:
+    """The failure and its causes, outermost first."""
+    chain = [failure]
+    while chain[-1].cause is not None:
+        chain.append(chain[-1].cause)
+    return chain
+
+
+def user_traceback(text: str) -> str:
+    """A traceback without the frames of Pledger itself: what is left is the reader's own code."""
+    kept: list[str] = []
+    ours = False
+    for line in text.rstrip().splitlines():
+        if not line.startswith("    "):
+            ours = line.startswith(f'  File "{_PACKAGE}')
+        if not ours:
+            kept.append(line)
+    return "\n".join(kept)

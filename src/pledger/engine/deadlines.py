@@ -1,0 +1,79 @@
+"""Deadlines of attempts: many are set, hardly one ever passes, so setting one must cost next to nothing.
+
+Attempts with the same time-out end in the order in which they began: one queue for each length, and one timer of the
+loop for all of them, set to the earliest head. An attempt that has finished is dropped when it comes to the front.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from pledger.engine.attempt import Attempt
+from pledger.engine.session import LedgerClock
+
+#: A queue that has grown to this many more than at its last sweep is swept of finished attempts.
+_SWEEP_AT: Final = 256
+
+
+class Deadlines:
+    """passed: called with an attempt whose deadline has passed, unless it finished before."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, clock: LedgerClock, passed: Callable[[Attempt], None]
+    ) -> None:
+        self._loop = loop
+        self._clock = clock
+        self._passed = passed
+        self._queues: dict[int, deque[tuple[int, Attempt]]] = {}
+        self._swept: dict[int, int] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = 0
+
+    def set(self, attempt: Attempt, deadline_ms: int) -> None:
+        """Have the attempt told when `deadline_ms` has passed."""
+        length = deadline_ms - attempt.started_ms
+        queue = self._queues.get(length)
+        if queue is None:
+            queue = self._queues[length] = deque()
+        while queue and queue[0][1].finished:
+            queue.popleft()
+        queue.append((deadline_ms, attempt))
+        if len(queue) > self._swept.get(length, 0) + _SWEEP_AT:
+            # One long attempt at the front must not keep all those behind it.
+            self._queues[length] = queue = deque(entry for entry in queue if not entry[1].finished)
+            self._swept[length] = len(queue)
+        if self._timer is None or deadline_ms < self._timer_ms:
+            self._arm(deadline_ms)
+
+    def _arm(self, at_ms: int) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_ms = at_ms
+        self._timer = self._loop.call_later(max(0, at_ms - self._clock.now_ms()) / 1000, self._check)
+
+    def _check(self) -> None:
+        self._timer = None
+        now_ms = self._clock.now_ms()
+        passed: list[Attempt] = []
+        heads: list[int] = []
+        for length, queue in list(self._queues.items()):
+            while queue and (queue[0][1].finished or queue[0][0] <= now_ms):
+                attempt = queue.popleft()[1]
+                if not attempt.finished:
+                    passed.append(attempt)
+            if queue:
+                heads.append(queue[0][0])
+            else:
+                del self._queues[length]
+                self._swept.pop(length, None)
+        if heads:
+            self._arm(min(heads))
+        for attempt in passed:
+            self._passed(attempt)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()

@@ -1,0 +1,258 @@
+"""Watches the ledger of a simulation at every commit, with a memory of its own: it trusts nothing that it checks.
+
+The auditor knows what each history was when it last looked, who was given which fence, and what the store's clock has
+shown. It raises nothing where it stands, inside of a simulated process whose code would catch it, but notes violations;
+the simulation stops at the first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, assert_never
+
+import msgspec
+
+from pledger.engine import port
+from pledger.history import events, transition
+from pledger.history.state import ImpossibleEventError, RunState, fold
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pledger.engine.attempt import Attempt
+    from pledger.history.transition import StoredTransition, Transition
+    from pledger.store.memory.state import State
+    from pledger.testing.world import Activity
+
+
+@dataclass(slots=True)
+class Record:
+    """One run's history as the auditor saw it grow. outcomes, fired: positions that have their one answer.
+
+    messages: where each message was delivered, by its id.
+    """
+
+    run_id: str
+    head: bytes = transition.CHAIN_START
+    state: RunState = field(default_factory=RunState)
+    scheduled: dict[int, events.ScheduleActivity] = field(default_factory=dict)
+    timers: dict[int, int] = field(default_factory=dict)
+    outcomes: dict[int, events.ActivityCompleted | events.ActivityFailed] = field(default_factory=dict)
+    fired: set[int] = field(default_factory=set)
+    messages: dict[str, int] = field(default_factory=dict)
+
+
+class Auditor:
+    """records: by run_key. violations: what was found, in words, oldest first."""
+
+    def __init__(self, state: State) -> None:
+        self.records: dict[int, Record] = {}
+        self.violations: list[str] = []
+        self._state = state
+        self._latest_ms = 0
+
+    def violated(self, rule: str, what: str) -> None:
+        self.violations.append(f"{rule}: {what}")
+
+    # Around each operation --------------------------------------------------------------------------------------------
+
+    def judge(self, operation: port.Operation, sessions: set[int], apply: Callable[[], port.Answer]) -> port.Answer:
+        """Apply the operation and look at what it did. sessions: those of the process that asks."""
+        run_key = _run_key(operation)
+        before = self._state.runs.get(run_key)
+        answer = apply()
+        self.read_clock()
+        if answer is port.Reply.WON:
+            self._won(operation, before, sessions)
+        elif isinstance(answer, port.Started) and isinstance(operation, port.StartRun):
+            self._born(operation, answer)
+        if run_key in self._state.runs:
+            self.check_waker(run_key)
+        return answer
+
+    def read_clock(self) -> None:
+        """Timers are measured by the latest time that the store's clock has shown: it may jump back."""
+        self._latest_ms = max(self._latest_ms, self._state.clock())
+
+    def _won(self, operation: port.Operation, before: port.RunRow | None, sessions: set[int]) -> None:
+        match operation:
+            case port.Append():
+                self._check_owner(operation, operation.fence, before, sessions)
+                self._check_place(operation, before)
+                self._extend(operation.run_key, operation.transition, operation.last_event)
+                self._check_status(operation.run_key)
+            case port.Terminate():
+                self._check_place(operation, before)
+                self._extend(operation.run_key, operation.transition, operation.last_event)
+                self._check_status(operation.run_key)
+            case port.Release() | port.ConfirmClaim() | port.PutTask():
+                self._check_owner(operation, operation.fence, before, sessions)
+            case port.Block():
+                self._check_owner(operation, operation.fence, before, sessions)
+                reason = msgspec.json.decode(operation.reason)
+                if reason["reason"] != "poison":
+                    self.violated("no run blocks", f"run {operation.run_key}: {reason['message']}\n{reason['traceback']}")
+            case _:
+                pass
+
+    def _born(self, start: port.StartRun, answer: port.Started) -> None:
+        if any(each.run_id == start.run_id for each in self.records.values()):
+            self.violated("one start, one run", f"{start.workflow_id} ({start.run_id}) was created twice")
+        self.records[answer.run_key] = Record(start.run_id)
+        if start.first is not None and start.owner is not None:
+            self._extend(answer.run_key, start.first.transition, start.first.last_event)
+            self._check_status(answer.run_key)
+
+    def _check_owner(
+        self, operation: port.Operation, fence: int, before: port.RunRow | None, sessions: set[int]
+    ) -> None:
+        what = f"{type(operation).__name__} of run {before.run_key if before else '?'}"
+        if before is None or before.status != "running":
+            self.violated("terminal states absorb", f"{what} after {before.status if before else 'nothing'}")
+        elif before.fence != fence:
+            self.violated("no write with an old fence", f"{what} carries fence {fence}, the run's is {before.fence}")
+        elif before.owner not in sessions:
+            self.violated("one writer per run", f"{what} by one of {sessions}, the owner is {before.owner}")
+
+    def _check_place(self, operation: port.Append | port.Terminate, before: port.RunRow | None) -> None:
+        if before is None or before.status != "running":
+            self.violated("terminal states absorb", f"{type(operation).__name__} after the end of run {operation.run_key}")
+        elif before.last_event != operation.expected_event:
+            self.violated(
+                "compare-and-set",
+                f"{type(operation).__name__} expects event {operation.expected_event} of run {operation.run_key}, "
+                f"which is at {before.last_event}",
+            )
+
+    # What a history grows by ------------------------------------------------------------------------------------------
+
+    def _extend(self, run_key: int, stored: StoredTransition, last_event: int) -> None:
+        record = self.records[run_key]
+        first = record.state.last_event + 1
+        if stored.first_event_id != first:
+            self.violated("gap-free history", f"run {run_key}: event {stored.first_event_id} follows {first - 1}")
+            return
+        if stored.checksum != transition.checksum(record.head, first, stored.body):
+            self.violated("chained checksums", f"run {run_key}: the transition at event {first} breaks the chain")
+        record.head = stored.checksum
+        found = transition.decode(stored.body)
+        self._look_at(record, found, first)
+        if found.time_ms < record.state.last_ms:
+            self.violated("time goes forward", f"run {run_key}: {found.time_ms} follows {record.state.last_ms}")
+        try:
+            fold([found], record.state)
+        except ImpossibleEventError as error:
+            self.violated("the fold accepts it", f"run {run_key}: {error}")
+        if record.state.last_event != last_event:
+            self.violated("gap-free history", f"run {run_key}: {last_event} is not {record.state.last_event}")
+
+    def _look_at(self, record: Record, found: Transition, first: int) -> None:
+        for event_id, event in enumerate(found.events(), first):
+            match event:
+                case events.ScheduleActivity():
+                    record.scheduled[event_id] = event
+                case events.StartTimer():
+                    record.timers[event_id] = event.fire_at_ms
+                case events.ActivityCompleted() | events.ActivityFailed():
+                    self._look_at_outcome(record, event)
+                case events.TimerFired():
+                    self._look_at_timer(record, event.started_event_id)
+                case events.SignalReceived():
+                    self._look_at_message(record, event.message_id, event_id)
+                case events.CancelRequested():
+                    self._look_at_message(record, event.request_id, event_id)
+                case _:
+                    pass
+
+    def _look_at_outcome(self, record: Record, outcome: events.ActivityCompleted | events.ActivityFailed) -> None:
+        position = outcome.scheduled_event_id
+        if position in record.outcomes:
+            self.violated("one outcome per position", f"{record.run_id}: a second one for event {position}")
+        if position not in record.scheduled:
+            self.violated("one outcome per position", f"{record.run_id}: one for event {position}, never scheduled")
+        record.outcomes[position] = outcome
+
+    def _look_at_timer(self, record: Record, position: int) -> None:
+        due_ms = record.timers.get(position)
+        if due_ms is None or position in record.fired:
+            self.violated("timers fire once", f"{record.run_id}: the timer of event {position}")
+        elif self._latest_ms < due_ms:
+            self.violated(
+                "timers never early",
+                f"{record.run_id}: the timer of event {position} is due at {due_ms}, the store shows {self._latest_ms}",
+            )
+        record.fired.add(position)
+
+    def _look_at_message(self, record: Record, message_id: str, event_id: int) -> None:
+        if message_id in record.messages:
+            self.violated("messages are delivered once", f"{record.run_id}: {message_id} at {event_id}, and before")
+        record.messages[message_id] = event_id
+
+    def _check_status(self, run_key: int) -> None:
+        shown, recorded = self._state.runs[run_key].status, self.records[run_key].state.status
+        if shown != recorded:
+            self.violated("row and history agree", f"run {run_key} is {shown} in its row, {recorded} in its history")
+
+    # Wakers -----------------------------------------------------------------------------------------------------------
+
+    def check_waker(self, run_key: int) -> None:
+        """An open run without an owner must be due in time for whatever is to happen to it by itself."""
+        run = self._state.runs[run_key]
+        if run.status != "running" or run.owner is not None or run.blocked is not None:
+            return
+        record = self.records.get(run_key)
+        if record is None:
+            return
+        tasks = self._state.tasks.get(run_key, {})
+        due: list[tuple[int, str]] = [(timer.fire_at_ms, "a timer") for timer in record.state.timers.values()]
+        if record.state.deadline_ms is not None:
+            due.append((record.state.deadline_ms, "its deadline"))
+        if self._state.waiting(run.chain_key):
+            due.append((self._latest_ms, "a message"))
+        due += [(self._latest_ms, "an outcome") for task in tasks.values() if task.state == "done"]
+        due += [(self._latest_ms, "a lost attempt") for event_id in record.state.activities if event_id not in tasks]
+        for at_ms, what in due:
+            if run.due_ms is None or run.due_ms > at_ms:
+                self.violated("every open run has a waker", f"{run.workflow_id} has {what}, and is due at {run.due_ms}")
+                return
+
+    def check_all_wakers(self) -> None:
+        for run_key in sorted(self._state.open_runs):
+            self.check_waker(run_key)
+
+    # Attempts ---------------------------------------------------------------------------------------------------------
+
+    def attempt_began(self, attempt: Attempt, activity: Activity) -> None:
+        """Called by the world as an attempt begins, before its code."""
+        what = f"attempt {attempt.number} of {activity.activity_type} in {attempt.identity.workflow_id}"
+        record = self.records.get(attempt.run_key)
+        if record is None or attempt.event_id not in record.scheduled:
+            self.violated("intent before effect", f"{what} began, and its schedule is not durable")
+        if [each.number for each in activity.attempts].count(attempt.number) > 1:
+            self.violated("attempts are counted", f"{what} began a second time")
+        if 0 < activity.maximum < max(attempt.number, len(activity.attempts)):
+            self.violated("never more than maximum_attempts", f"{what}, which may have {activity.maximum}")
+        if len(activity.keys) > 1:
+            self.violated("one idempotency key over all attempts", f"{what}: {sorted(activity.keys)}")
+
+
+def _run_key(operation: port.Operation) -> int:
+    match operation:
+        case port.PutTask():
+            return operation.task.run_key
+        case port.StartRun() | port.LogAttempts():
+            return 0
+        case (
+            port.Append()
+            | port.Release()
+            | port.Block()
+            | port.ConfirmClaim()
+            | port.FinishTask()
+            | port.ExpireTask()
+            | port.Heartbeat()
+            | port.Send()
+            | port.Terminate()
+        ):
+            return operation.run_key
+        case _:
+            assert_never(operation)

@@ -1,0 +1,86 @@
+"""What goes wrong in a simulation, how often, and how often it did."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from dataclasses import dataclass
+from typing import Final
+
+#: What may happen in a simulation, for the count of hits: a fault that is never hit proves nothing.
+KINDS: Final = (
+    "kill",
+    "kill_before_commit",
+    "kill_after_commit",
+    "restart",
+    "pause",
+    "clock_jump",
+    "clock_drift",
+    "store_unavailable",
+    "reply_lost",
+    "slow_store",
+    "duplicate_message",
+    "effect_refused",
+    "effect_reply_lost",
+    "effect_slow",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Faults:
+    """Rates, all 0 by default: nothing goes wrong, only the order of things is drawn.
+
+    Per second of virtual time, over all processes: kill (a process dies at any instant; another one takes its place a
+    while later), restart (it shuts down gracefully instead), pause (it stands still for longer than its lease, then
+    goes on), clock_jump (the wall clock jumps, which is the store's: by up to an hour forward or a minute back; the
+    monotonic clocks of the processes do not, that is what they are for).
+    clock_drift: the monotonic clock of a process runs fast or slow by up to this share.
+    Share of commits: kill_at_commit (the process dies, half of the time before the commit point, else after it).
+    Share of the store's verbs: store_unavailable (fails before it took effect), reply_lost (fails after it took
+    effect), slow_store (takes up to some seconds).
+    Share of the messages of clients: duplicate_message (sent again although it was acknowledged).
+    Share of calls to the outside world: effect_refused (fails, nothing happened), effect_reply_lost (happened, and
+    fails), effect_slow (takes up to a minute).
+    """
+
+    kill: float = 0.0
+    restart: float = 0.0
+    pause: float = 0.0
+    clock_jump: float = 0.0
+    clock_drift: float = 0.0
+    kill_at_commit: float = 0.0
+    store_unavailable: float = 0.0
+    reply_lost: float = 0.0
+    slow_store: float = 0.0
+    duplicate_message: float = 0.0
+    effect_refused: float = 0.0
+    effect_reply_lost: float = 0.0
+    effect_slow: float = 0.0
+
+    @classmethod
+    def swarm(cls, seed: int) -> Faults:
+        """A mix of its own for each seed: some faults often, some rarely, about half of them not at all.
+
+        A test with every fault at a middling rate never gets deep into anything; leaving some out lets the others show
+        what they can do (Groce et al., Swarm Testing, 2012).
+        """
+        dice = random.Random(f"swarm {seed}")  # noqa: S311 - a test, no secret
+        drawn = {name: dice.random() ** 2 * most for name, most in _MOST.items() if dice.random() < 0.5}  # noqa: PLR2004
+        return dataclasses.replace(cls(), **drawn)
+
+
+_MOST: Final = {
+    "kill": 0.3,
+    "restart": 0.1,
+    "pause": 0.2,
+    "clock_jump": 0.05,
+    "clock_drift": 0.0005,
+    "kill_at_commit": 0.1,
+    "store_unavailable": 0.1,
+    "reply_lost": 0.05,
+    "slow_store": 0.05,
+    "duplicate_message": 0.5,
+    "effect_refused": 0.4,
+    "effect_reply_lost": 0.3,
+    "effect_slow": 0.2,
+}

@@ -1,0 +1,156 @@
+"""What must hold when a simulation is over: the ledger, the outside world and the clients' journals tell one story.
+
+Each invariant takes the simulation and gives what is wrong, in words. What can be checked at every commit stands in
+`audit`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from pledger import errors
+from pledger.client import History
+from pledger.engine.loading import identity_of
+from pledger.history import events, payloads, transition
+from pledger.testing.replaying import replay
+
+if TYPE_CHECKING:
+    from pledger.engine.port import RunRow
+    from pledger.history.transition import Transition
+    from pledger.testing.journal import Journal
+    from pledger.testing.simulation import Simulation
+
+Invariant: TypeAlias = "Callable[[Simulation], Sequence[str]]"
+
+
+def every_start_gives_one_run(sim: Simulation) -> list[str]:
+    """However often a start was asked, died or was repeated: one run, and it is there."""
+    found: list[str] = []
+    for program in sim.programs:
+        runs = [row.run_id for row in sim.state.runs.values() if row.workflow_id == program.workflow_id]
+        if len(runs) > 1:
+            found.append(f"one start, one run: {program.workflow_id} has {runs}")
+        lost = set(program.journal.run_ids) - set(runs)
+        if lost:
+            found.append(f"nothing acknowledged is lost: {program.workflow_id} was started as {lost}, there is {runs}")
+    return found
+
+
+def every_message_arrives_once(sim: Simulation) -> list[str]:
+    """An acknowledged signal is delivered once, waits, or is recorded as undelivered; in the order of its sender. A
+    refused one is never delivered; a cancel has its verdict once the run is closed."""
+    found: list[str] = []
+    for journal, row in _journals(sim):
+        delivered = sim.auditor.records[row.run_key].messages
+        inbox = {each.message_id: each.verdict for each in sim.state.inboxes[row.chain_key].values()}
+        signals = [each.message_id for each in journal.signals]
+        for message_id in signals:
+            verdict = inbox.get(message_id, "unknown")
+            if (message_id in delivered) != (verdict == "delivered") or verdict == "unknown":
+                found.append(f"nothing acknowledged is lost: signal {message_id} of {row.workflow_id} is {verdict}")
+        arrived = [delivered[each] for each in dict.fromkeys(signals) if each in delivered]
+        if arrived != sorted(arrived):
+            found.append(f"messages arrive in their sender's order: {row.workflow_id} got {signals} at {arrived}")
+        found += [f"refused is refused: {each} of {row.workflow_id}" for each in journal.refused if each in delivered]
+        for _, request_id in journal.cancels:
+            verdict = inbox.get(request_id)
+            if row.status != "running" and verdict not in {"cancelled", f"too_late:{row.status}"}:
+                found.append(f"every cancel has its verdict: {request_id} of {row.workflow_id} has {verdict}")
+    return found
+
+
+def every_outcome_told_is_true(sim: Simulation) -> list[str]:
+    """Whatever a client was told of the end of a run is its recorded end, and the same for all who asked."""
+    found: list[str] = []
+    for journal, row in _journals(sim):
+        state = sim.auditor.records[row.run_key].state
+        for outcome in journal.outcomes:
+            if outcome.status != row.status:
+                found.append(f"told is true: {row.workflow_id} is {row.status}, a client heard {outcome.status}")
+            elif state.result is not None:
+                workflow = sim.workflows[row.workflow_type]
+                recorded = workflow.signature.decode_result(state.result)
+                if recorded != outcome.value:
+                    found.append(f"told is true: {row.workflow_id} gave {recorded!r}, a client heard {outcome.value!r}")
+        if journal.terminated and row.status != "terminated":
+            found.append(f"told is true: {row.workflow_id} is {row.status}, a client heard that it was terminated")
+    return found
+
+
+def every_outcome_was_seen_outside(sim: Simulation) -> list[str]:
+    """A recorded result is what that attempt returned, and never more attempts are recorded than began."""
+    found: list[str] = []
+    for record in sim.auditor.records.values():
+        for position, outcome in record.outcomes.items():
+            activity = sim.world.activities.get((record.run_id, position))
+            began = [] if activity is None else activity.attempts
+            if not isinstance(outcome, events.ActivityCompleted):
+                continue
+            seen = [each for each in began if each.number == outcome.attempt and each.returned]
+            if not seen or [payloads.decode(outcome.result)] != [each.result for each in seen]:
+                found.append(f"results are true: {record.run_id} event {position}: {outcome} is not of {began}")
+    return found
+
+
+def every_history_is_whole(sim: Simulation) -> list[str]:
+    """Row by row as the auditor saw it written, from the first event to the last: nothing was changed afterwards."""
+    found: list[str] = []
+    for run_key, row in sim.state.runs.items():
+        head, last = transition.CHAIN_START, 0
+        for stored in sim.state.histories[run_key]:
+            body = transition.decode(stored.body)
+            head = transition.checksum(head, last + 1, stored.body)
+            if stored.first_event_id != last + 1 or stored.checksum != head:
+                found.append(f"facts are immutable: {row.workflow_id} at event {last + 1}")
+            last += len(body.events())
+        seen = sim.auditor.records[run_key]
+        if (row.head, row.last_event) != (head, last) or (seen.head, seen.state.last_event) != (head, last):
+            found.append(f"facts are immutable: {row.workflow_id} ends at {last}, its row says {row.last_event}")
+    return found
+
+
+def every_history_replays(sim: Simulation) -> list[str]:
+    """The code, given the recorded inputs, asks for the recorded commands."""
+    found: list[str] = []
+    for row in sim.state.runs.values():
+        try:
+            replay(History(identity_of(row), _transitions(sim, row)), sim.workflows[row.workflow_type].target)
+        except errors.PledgerError as error:
+            found.append(f"replay equals the record: {error}")
+    return found
+
+
+def nothing_is_left(sim: Simulation) -> list[str]:
+    """A closed run leaves no work behind: no task, no wake-up, no waiting message; no session outlives its process."""
+    state = sim.state
+    closed = [row for row in state.runs.values() if row.status != "running"]
+    found = [f"nothing is left: tasks of {row.workflow_id}" for row in closed if state.tasks.get(row.run_key)]
+    found += [f"nothing is left: a message of {row.workflow_id}" for row in closed if state.waiting(row.chain_key)]
+    found += [f"nothing is left: a wake-up of {row.workflow_id}" for row in closed if row.run_key in state.wakes]
+    found += [f"nothing is left: {row.workflow_id} has an owner" for row in closed if row.owner is not None]
+    return found
+
+
+def _journals(sim: Simulation) -> Iterator[tuple[Journal, RunRow]]:
+    """Each program's journal with the run that it is about, if that was ever acknowledged."""
+    by_id = {row.run_id: row for row in sim.state.runs.values()}
+    for program in sim.programs:
+        for run_id in dict.fromkeys(program.journal.run_ids):
+            if run_id in by_id:
+                yield program.journal, by_id[run_id]
+
+
+def _transitions(sim: Simulation, row: RunRow) -> tuple[Transition, ...]:
+    return tuple(transition.decode(each.body) for each in sim.state.histories[row.run_key])
+
+
+ALL: Final[tuple[Invariant, ...]] = (
+    every_start_gives_one_run,
+    every_message_arrives_once,
+    every_outcome_told_is_true,
+    every_outcome_was_seen_outside,
+    every_history_is_whole,
+    every_history_replays,
+    nothing_is_left,
+)

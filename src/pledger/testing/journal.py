@@ -1,0 +1,195 @@
+"""Client programs of a simulation, and the journal of what they were told.
+
+The journal lies outside of every process, as a customer does: what it holds was acknowledged, and no kill may take it
+back. Every call is repeated while its outcome is unknown (the store could not be reached, the process died), under the
+same workflow id or message id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+
+from pledger import errors
+
+if TYPE_CHECKING:
+    import random
+
+    from pledger.client import Client, WorkflowHandle
+    from pledger.testing.faults import Faults
+
+T = TypeVar("T")
+
+#: A client that got no answer tries again after at most so long.
+AGAIN_MAX_S: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Signalled:
+    """An acknowledged signal. order: of the acknowledgements to one program."""
+
+    run_id: str
+    name: str
+    message_id: str
+    order: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a run ended, as its client was told. value: of a completed run; error: of any other."""
+
+    run_id: str
+    status: str
+    value: Any = None
+    error: BaseException | None = None
+
+
+@dataclass(slots=True)
+class Journal:
+    """What was acknowledged to one program, and what was refused.
+
+    run_ids: what its start was answered with, one for each time it was asked. cancels: (run_id, request_id).
+    """
+
+    run_ids: list[str] = field(default_factory=list)
+    signals: list[Signalled] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+    cancels: list[tuple[str, str]] = field(default_factory=list)
+    terminated: list[str] = field(default_factory=list)
+    outcomes: list[Outcome] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Program:
+    """One client program: it starts a run, then does what `then` says. It begins anew when its process dies.
+
+    starts_s: when it first runs. seat: the process that runs it, by number.
+    """
+
+    workflow: Callable[..., Any] | type
+    args: tuple[Any, ...]
+    workflow_id: str
+    then: Then | None
+    starts_s: float
+    seat: int
+    options: dict[str, Any] = field(default_factory=dict)
+    journal: Journal = field(default_factory=Journal)
+    done: bool = False
+
+
+class Caller:
+    """A program's hands on its run."""
+
+    def __init__(
+        self,
+        program: Program,
+        client: Client,
+        dice: random.Random,
+        *,
+        faults: Callable[[], Faults],
+        hit: Callable[[str], None],
+        note: Callable[[str], None],
+    ) -> None:
+        self.workflow_id = program.workflow_id
+        self.dice = dice
+        self._program = program
+        self._journal = program.journal
+        self._client = client
+        self._faults = faults
+        self._hit = hit
+        self._note = note
+        self._handle: WorkflowHandle[Any] | None = None
+
+    @property
+    def handle(self) -> WorkflowHandle[Any]:
+        assert self._handle is not None, "start() comes first"
+        return self._handle
+
+    @property
+    def run_id(self) -> str:
+        return self.handle.run_id or ""
+
+    async def start(self) -> None:
+        program = self._program
+        self._handle = await self._repeated(
+            lambda: self._client.start_workflow(
+                program.workflow, *program.args, id=program.workflow_id, **program.options
+            )
+        )
+        self._journal.run_ids.append(self.run_id)
+        self._told(f"started as {self.run_id}")
+
+    async def signal(self, signal: Callable[..., Any] | str, *args: Any, message_id: str) -> bool:
+        """Whether it was accepted: a closed run takes no signal."""
+        for _ in range(1 + self._duplicates()):
+            try:
+                await self._repeated(lambda: self.handle.signal(signal, *args, message_id=message_id))
+            except errors.RunClosedError:
+                self._journal.refused.append(message_id)
+                return False
+            name = signal if isinstance(signal, str) else signal.__name__
+            self._journal.signals.append(Signalled(self.run_id, name, message_id, len(self._journal.signals)))
+            self._told(f"signal {message_id} accepted")
+        return True
+
+    async def cancel(self, reason: str = "") -> bool:
+        """Whether it was accepted."""
+        for _ in range(1 + self._duplicates()):
+            try:
+                verdict = await self._repeated(lambda: self.handle.cancel(reason))
+            except errors.RunClosedError:
+                return False
+            self._journal.cancels.append((self.run_id, verdict.request_id))
+            self._told(f"cancel {verdict.request_id} accepted")
+        return True
+
+    async def terminate(self, reason: str = "") -> bool:
+        """Whether this call ended the run."""
+        try:
+            await self._repeated(lambda: self.handle.terminate(reason))
+        except errors.RunClosedError:
+            return False
+        self._journal.terminated.append(self.run_id)
+        self._told("terminated")
+        return True
+
+    async def query(self, query: Callable[..., Any] | str, *args: Any) -> Any:
+        """The answer, or None when nobody gave one in time or the run is closed or blocked."""
+        try:
+            return await self._repeated(lambda: self.handle.query(query, *args))
+        except (errors.RunClosedError, errors.NoWorkerError, errors.RunBlockedError):
+            return None
+
+    async def outcome(self) -> Outcome:
+        """How the run ended; blocked ones are waited for."""
+        try:
+            value = await self._repeated(lambda: self.handle.result(wait_while_blocked=True))
+        except errors.WorkflowFailedError as error:
+            outcome = Outcome(self.run_id, error.status, error=error.__cause__)
+        else:
+            outcome = Outcome(self.run_id, "completed", value)
+        self._journal.outcomes.append(outcome)
+        self._told(f"told that it is {outcome.status}")
+        return outcome
+
+    async def _repeated(self, call: Callable[[], Awaitable[T]]) -> T:
+        while True:
+            try:
+                return await call()
+            except errors.StoreUnavailableError:
+                await asyncio.sleep(self.dice.random() * AGAIN_MAX_S)
+
+    def _duplicates(self) -> int:
+        if self.dice.random() >= self._faults().duplicate_message:
+            return 0
+        self._hit("duplicate_message")
+        return 1
+
+    def _told(self, what: str) -> None:
+        self._note(f"{self.workflow_id}: {what}")
+
+
+Then: TypeAlias = Callable[[Caller], Awaitable[None]]
+"""What a program does with its run once it is started."""

@@ -1,0 +1,181 @@
+"""The outside of a simulation: systems that remember what was really done, whatever the ledger says about it.
+
+Activities call it through `outside()`. It may refuse, be slow, or do what it was asked and then fail to say so; it
+counts every attempt that began and every effect that happened, in a place that no kill reaches. Invariants compare it
+with the ledger afterwards.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import copy
+import inspect
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from pledger.engine.attempt import Attempt, running
+from pledger.errors import UsageError
+from pledger.history.retry import DEFAULT_RETRY
+
+if TYPE_CHECKING:
+    import random
+
+    from pledger.machine.definitions import ActivityDefinition
+    from pledger.testing.faults import Faults
+
+#: The longest that a slow outside system takes, in seconds.
+SLOW_MAX_S: Final = 60.0
+
+
+@dataclass(slots=True)
+class AttemptSeen:
+    """One attempt of an activity as the outside saw it begin. process: which one ran it.
+
+    returned: whether its code came to an end with `result`; one that raised, was stopped or died with its process has not.
+    """
+
+    number: int
+    process: str
+    began_s: float
+    returned: bool = False
+    result: Any = None
+
+
+@dataclass(slots=True)
+class Activity:
+    """All attempts of one activity. maximum: how many its policy allows, 0 for any number. key: as the attempts know it,
+    one for all of them."""
+
+    activity_type: str
+    maximum: int
+    keys: set[str] = field(default_factory=set)
+    attempts: list[AttemptSeen] = field(default_factory=list)
+
+
+class World:
+    """activities: by (run_id, event_id). effects: how often each was really done, by key; receipts: what was answered.
+
+    began: called as an attempt begins, before its code: the place to look whether it may.
+    """
+
+    def __init__(
+        self,
+        dice: random.Random,
+        *,
+        now_s: Callable[[], float],
+        faults: Callable[[], Faults],
+        hit: Callable[[str], None],
+        began: Callable[[Attempt, Activity], None],
+    ) -> None:
+        self.activities: dict[tuple[str, int], Activity] = {}
+        self.effects: Counter[str] = Counter()
+        self.receipts: dict[str, str] = {}
+        self.asked: dict[str, list[str]] = defaultdict(list)
+        self._dice = dice
+        self._now_s = now_s
+        self._faults = faults
+        self._hit = hit
+        self._began = began
+
+    # For activities ---------------------------------------------------------------------------------------------------
+
+    async def apply(self, what: str, *, key: str | None = None) -> str:
+        """Have an effect; the receipt. By default the outside knows the activity's idempotency key: asked again with
+        the same key it does nothing and gives the first receipt. key "": it does whatever it is asked.
+
+        Raises ConnectionError: nobody knows whether it happened.
+        """
+        refused, lost = self._weather()
+        delay_s = self._delay_s()
+        if delay_s:
+            await asyncio.sleep(delay_s)
+        return self._do(what, key, refused=refused, lost=lost)
+
+    def apply_now(self, what: str, *, key: str | None = None) -> str:
+        """The same for plain activities."""
+        refused, lost = self._weather()
+        return self._do(what, key, refused=refused, lost=lost)
+
+    def _weather(self) -> tuple[bool, bool]:
+        faults = self._faults()
+        return self._dice.random() < faults.effect_refused, self._dice.random() < faults.effect_reply_lost
+
+    def _delay_s(self) -> float:
+        if self._dice.random() < self._faults().effect_slow:
+            self._hit("effect_slow")
+            return self._dice.random() ** 2 * SLOW_MAX_S
+        return self._dice.random() * 0.02
+
+    def _do(self, what: str, key: str | None, *, refused: bool, lost: bool) -> str:
+        if refused:
+            self._hit("effect_refused")
+            raise ConnectionError(f"{what}: refused")
+        if key is None:
+            key = running.get().idempotency_key
+        receipt = self.receipts.get(key) if key else None
+        if receipt is None:
+            self.effects[f"{what} {key}".rstrip()] += 1
+            receipt = f"{what}-{sum(self.effects.values())}"
+            if key:
+                self.receipts[key] = receipt
+        if lost:
+            self._hit("effect_reply_lost")
+            raise ConnectionError(f"{what}: the reply was lost")
+        return receipt
+
+    # For the simulation -----------------------------------------------------------------------------------------------
+
+    def watch(self, definition: ActivityDefinition[Any, Any], process: str) -> ActivityDefinition[Any, Any]:
+        """The activity as a simulated worker runs it: every attempt is seen to begin and to end."""
+        watched = copy.copy(definition)
+        plain = definition.fn
+        if inspect.iscoroutinefunction(plain):
+
+            async def run_async(*args: Any) -> Any:
+                _current.set(self)
+                seen = self._begin(process)
+                result = await plain(*args)
+                return self._end(seen, result)
+
+            watched.fn = run_async
+        else:
+
+            def run(*args: Any) -> Any:
+                _current.set(self)
+                seen = self._begin(process)
+                return self._end(seen, plain(*args))
+
+            watched.fn = run
+        return watched
+
+    def _begin(self, process: str) -> AttemptSeen:
+        attempt = running.get()
+        place = (attempt.identity.run_id, attempt.event_id)
+        activity = self.activities.get(place)
+        if activity is None:
+            policy = attempt.command.options.retry
+            maximum = (policy or DEFAULT_RETRY).maximum_attempts
+            activity = self.activities[place] = Activity(attempt.definition.name, maximum)
+        seen = AttemptSeen(attempt.number, process, self._now_s())
+        activity.keys.add(attempt.idempotency_key)
+        activity.attempts.append(seen)
+        self._began(attempt, activity)
+        return seen
+
+    def _end(self, seen: AttemptSeen, result: Any) -> Any:
+        seen.returned, seen.result = True, result
+        return result
+
+
+_current: contextvars.ContextVar[World] = contextvars.ContextVar("pledger_simulated_world")
+
+
+def outside() -> World:
+    """The world that the present activity acts on. Raises UsageError outside of a simulation."""
+    world = _current.get(None)
+    if world is None:
+        raise UsageError("there is no simulated world here: outside() is for activities that run in a Simulation")
+    return world

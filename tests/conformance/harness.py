@@ -1,0 +1,192 @@
+"""Opens the store under test, tells it the time, and builds operations with the dull fields filled in."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pledger.engine.port import Answer, Append, Operation, RunRow, Send, Started, StartRun, Store, TaskRow, Terminate
+from pledger.history.transition import StoredTransition
+from pledger.store.memory import MemoryStore, State
+from pledger.store.sqlite import SqliteStore, lane, open_sqlite
+
+NOW = 1_700_000_000_000
+LEASE_MS = 10_000
+
+
+@dataclass
+class Clock:
+    """The store's clock, set by the test."""
+
+    now_ms: int = NOW
+
+    def __call__(self) -> int:
+        return self.now_ms
+
+
+@dataclass
+class Ledger:
+    """One ledger and a way to open it: `open()` is what another process would do, as near as one process can."""
+
+    clock: Clock
+    connect: Callable[[], Store]
+    handles: list[Store] = field(default_factory=list)
+
+    def open(self) -> Store:
+        self.handles.append(self.connect())
+        return self.handles[-1]
+
+    def close(self) -> None:
+        for handle in self.handles:
+            asyncio.run(handle.close())
+
+
+def memory_ledger(_: Path, __: pytest.MonkeyPatch) -> Ledger:
+    clock = Clock()
+    state = State(clock)
+    return Ledger(clock, lambda: MemoryStore(state))
+
+
+def sqlite_ledger(directory: Path, __: pytest.MonkeyPatch) -> Ledger:
+    clock = Clock()
+    return Ledger(clock, lambda: open_sqlite(directory / "ledger.db", clock=clock))
+
+
+def slow_sqlite_ledger(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Ledger:
+    """Every disk is slow: all transactions go through the writer's thread."""
+    monkeypatch.setattr(lane, "SLOW_MS", 0.0)
+    monkeypatch.setattr(lane, "FAST_AGAIN_MS", 0.0)
+    return sqlite_ledger(directory, monkeypatch)
+
+
+LEDGERS = {"memory": memory_ledger, "sqlite": sqlite_ledger, "sqlite-slow-disk": slow_sqlite_ledger}
+
+
+def run_async_test(pyfuncitem: pytest.Function) -> bool | None:
+    """For `pytest_pyfunc_call`: an `async def` test runs in a fresh event loop."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    names = pyfuncitem._fixtureinfo.argnames
+    asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
+    return True
+
+
+# Operations -----------------------------------------------------------------------------------------------------------
+
+
+def step(first_event: int, body: bytes = b"body") -> StoredTransition:
+    return StoredTransition(first_event, body, first_event.to_bytes(8, "big"))
+
+
+def start(workflow_id: str = "order-1", **changes: Any) -> StartRun:
+    fields: dict[str, Any] = {
+        "namespace": "default",
+        "workflow_id": workflow_id,
+        "run_id": f"run-of-{workflow_id}",
+        "workflow_type": "fulfil",
+        "task_queue": "default",
+        "input_digest": b"digest",
+        "started": b"started",
+        "started_ms": NOW,
+    }
+    return StartRun(**fields | changes)
+
+
+def append(run: RunRow, **changes: Any) -> Append:
+    """The next two events of a run by its owner, as `run` shows it."""
+    fields: dict[str, Any] = {
+        "run_key": run.run_key,
+        "fence": run.fence,
+        "expected_event": run.last_event,
+        "transition": step(run.last_event + 1),
+        "last_event": run.last_event + 2,
+        "due_ms": None,
+        "time_ms": NOW,
+    }
+    return Append(**fields | changes)
+
+
+def terminate(run: RunRow, **changes: Any) -> Terminate:
+    fields: dict[str, Any] = {
+        "run_key": run.run_key,
+        "expected_event": run.last_event,
+        "transition": step(run.last_event + 1, b"terminated"),
+        "last_event": run.last_event + 1,
+        "time_ms": NOW,
+    }
+    return Terminate(**fields | changes)
+
+
+def signal(run: RunRow, message_id: str = "m-1", **changes: Any) -> Send:
+    fields: dict[str, Any] = {"kind": "signal", "name": "approve", "body": b"[1]", "sent_ms": NOW}
+    return Send(run.run_key, message_id=message_id, **fields | changes)
+
+
+def task(run: RunRow, event_id: int = 1, **changes: Any) -> TaskRow:
+    fields: dict[str, Any] = {
+        "run_key": run.run_key,
+        "event_id": event_id,
+        "namespace": run.namespace,
+        "workflow_id": run.workflow_id,
+        "run_id": run.run_id,
+        "workflow_type": run.workflow_type,
+        "task_queue": "default",
+        "activity_type": "charge",
+        "state": "queued",
+        "attempt": 1,
+        "due_ms": NOW,
+        "command": b"command",
+        "scheduled_ms": NOW,
+    }
+    return TaskRow(**fields | changes)
+
+
+# Short ways to a situation --------------------------------------------------------------------------------------------
+
+
+async def write(store: Store, operation: Operation) -> Answer:
+    """The answer to one operation."""
+    [answer] = await store.commit([operation])
+    return answer
+
+
+async def open_session(store: Store, identity: str = "host:1", code: str = "code-1") -> int:
+    session = await store.open_session(identity, "default", code, LEASE_MS)
+    return session.session_key
+
+
+async def owned_run(store: Store, session_key: int, workflow_id: str = "order-1", **changes: Any) -> RunRow:
+    """A run that was born owned, with two events."""
+    first = Append(0, 0, 0, step(1), 2, None, NOW)
+    operation = start(workflow_id, owner=session_key, first=first, **changes)
+    answer = await write(store, operation)
+    assert isinstance(answer, Started), answer
+    return await store.read_run(answer.run_key)
+
+
+async def ownerless_run(store: Store, workflow_id: str = "order-1", **changes: Any) -> RunRow:
+    """A run that waits for its first worker."""
+    answer = await write(store, start(workflow_id, **changes))
+    assert isinstance(answer, Started), answer
+    return await store.read_run(answer.run_key)
+
+
+async def claim(store: Store, session_key: int, now_ms: int = NOW, **changes: Any) -> list[RunRow]:
+    fields: dict[str, Any] = {"task_queue": "default", "workflow_types": ["fulfil"], "code": "code-1", "limit": 100}
+    return await store.claim_runs(session_key, now_ms, **fields | changes)
+
+
+async def claim_tasks(store: Store, session_key: int, now_ms: int = NOW, **changes: Any) -> list[TaskRow]:
+    fields: dict[str, Any] = {"task_queue": "default", "activity_types": ["charge"], "limit": 100}
+    return await store.claim_tasks(session_key, now_ms, **fields | changes)
+
+
+def sqlite_of(store: Store) -> SqliteStore:
+    assert isinstance(store, SqliteStore)
+    return store

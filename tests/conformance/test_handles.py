@@ -1,0 +1,62 @@
+"""Several handles on one ledger: all see the same, and hear of each other."""
+
+from __future__ import annotations
+
+import asyncio
+
+from pledger.engine.port import Reply
+from tests.conformance.harness import Ledger, append, claim, open_session, owned_run, ownerless_run, write
+
+
+async def test_handles_see_each_others_commits(ledger: Ledger) -> None:
+    one, two = ledger.open(), ledger.open()
+    run = await ownerless_run(one)
+    assert await two.find_run("default", "order-1") == run
+    [claimed] = await claim(two, await open_session(two, "host:2"))
+    assert await one.read_run(run.run_key) == claimed
+    assert await claim(one, await open_session(one)) == []
+    assert await write(one, append(claimed)) is Reply.WON
+
+
+async def test_two_claimers_share_the_runs_between_them(ledger: Ledger) -> None:
+    one, two = ledger.open(), ledger.open()
+    for n in range(10):
+        await ownerless_run(one, f"order-{n}")
+    taken = await claim(one, await open_session(one), limit=4)
+    taken += await claim(two, await open_session(two, "host:2"))
+    assert len(taken) == len({run.run_key for run in taken}) == 10
+
+
+async def test_a_handle_hears_of_anothers_commit(ledger: Ledger) -> None:
+    one, two = ledger.open(), ledger.open()
+    while await two.wait_for_change(0):
+        pass
+    await ownerless_run(one)
+    assert await two.wait_for_change(5.0)
+    assert not await two.wait_for_change(0)
+
+
+async def test_a_waiting_handle_is_woken(ledger: Ledger) -> None:
+    one, two = ledger.open(), ledger.open()
+    while await two.wait_for_change(0):
+        pass
+    waiter = asyncio.create_task(two.wait_for_change(5.0))
+    await asyncio.sleep(0)
+    session = await open_session(one)
+    await owned_run(one, session)
+    assert await waiter
+
+
+async def test_ones_own_commits_are_no_news(ledger: Ledger) -> None:
+    store = ledger.open()
+    await ownerless_run(store)
+    assert not await store.wait_for_change(0)
+
+
+async def test_a_closed_handle_leaves_the_others_alone(ledger: Ledger) -> None:
+    one, two = ledger.open(), ledger.open()
+    run = await ownerless_run(one)
+    await one.close()
+    await one.close()
+    assert await two.read_run(run.run_key) == run
+    assert (await two.describe())["kind"] in ("memory", "sqlite")

@@ -1,0 +1,126 @@
+"""Reading: pages of a history, lists and counts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pledger.engine.port import Append, Block, Condition, Reply, RunRow, Store
+from tests.conformance.harness import NOW, append, open_session, owned_run, ownerless_run, step, write
+
+
+async def test_a_history_of_100_000_events_comes_in_pages(store: Store) -> None:
+    run = await owned_run(store, await open_session(store))
+    steps = [
+        Append(run.run_key, 1, last, step(last + 1, b"%d" % last), last + 10, None, NOW)
+        for last in range(2, 100_002, 10)
+    ]
+    assert set(await store.commit(steps)) == {Reply.WON}
+    pages, after, seen = 0, 0, []
+    while page := await store.read_history(run.run_key, after):
+        assert len(page) <= 1_000
+        seen += page
+        pages, after = pages + 1, page[-1].first_event_id
+    assert pages == 11
+    assert seen == [step(1), *[operation.transition for operation in steps]]
+    assert await store.read_history(run.run_key, 50_002, limit=2) == [
+        step(50_003, b"50002"),
+        step(50_013, b"50012"),
+    ]
+    assert await store.read_last_transition(run.run_key) == steps[-1].transition
+
+
+async def test_a_run_without_history(store: Store) -> None:
+    run = await ownerless_run(store)
+    assert await store.read_history(run.run_key) == []
+    assert await store.read_last_transition(run.run_key) is None
+
+
+async def test_bodies_come_back_byte_for_byte(store: Store) -> None:
+    body = bytes(range(256)) * 4_000
+    run = await owned_run(store, await open_session(store))
+    await write(store, append(run, transition=step(3, body)))
+    assert (await store.read_history(run.run_key, 2))[0].body == body
+
+
+@pytest.fixture
+def runs() -> list[dict[str, Any]]:
+    return [
+        {"workflow_id": "a", "workflow_type": "fulfil", "started_ms": NOW},
+        {"workflow_id": "b", "workflow_type": "refund", "started_ms": NOW + 1},
+        {"workflow_id": "c", "workflow_type": "fulfil", "started_ms": NOW + 2},
+        {"workflow_id": "d", "workflow_type": "archive", "started_ms": NOW + 3, "task_queue": "gpu"},
+    ]
+
+
+async def listed(store: Store, runs: list[dict[str, Any]]) -> list[RunRow]:
+    """a: open; b: completed at +5; c: failed at +6; d: blocked."""
+    session = await open_session(store)
+    rows = [await owned_run(store, session, **fields) for fields in runs]
+    await store.commit(
+        [
+            append(rows[1], closed="completed", time_ms=NOW + 5),
+            append(rows[2], closed="failed", time_ms=NOW + 6),
+            Block(rows[3].run_key, rows[3].fence, b"{}", "code-1"),
+        ]
+    )
+    return [await store.read_run(row.run_key) for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("where", "ids"),
+    [
+        ([], "dcba"),
+        ([("workflow_id", "=", "b")], "b"),
+        ([("workflow_id", "!=", "b")], "dca"),
+        ([("workflow_id", "<", "b")], "a"),
+        ([("workflow_id", "<=", "b")], "ba"),
+        ([("workflow_id", ">", "b")], "dc"),
+        ([("workflow_id", ">=", "b")], "dcb"),
+        ([("workflow_id", "in", ("a", "d", "z"))], "da"),
+        ([("workflow_id", "in", ())], ""),
+        ([("run_id", "=", "run-of-c")], "c"),
+        ([("workflow_type", "=", "fulfil")], "ca"),
+        ([("task_queue", "=", "gpu")], "d"),
+        ([("status", "=", "running")], "da"),
+        ([("status", "in", ("completed", "failed"))], "cb"),
+        ([("status", "!=", "running")], "cb"),
+        ([("started_ms", ">=", NOW + 1), ("started_ms", "<", NOW + 3)], "cb"),
+        ([("started_ms", "in", (NOW, NOW + 3))], "da"),
+        ([("closed_ms", "=", NOW + 5)], "b"),
+        ([("closed_ms", ">", NOW)], "cb"),
+        ([("closed_ms", "<=", NOW + 5)], "b"),
+        ([("closed_ms", "!=", NOW + 5)], "dca"),
+        ([("closed_ms", "in", (NOW + 5, NOW + 6))], "cb"),
+        ([("blocked", "=", True)], "d"),
+        ([("blocked", "=", False)], "cba"),
+        ([("blocked", "!=", True)], "cba"),
+        ([("blocked", "in", (True, False))], "dcba"),
+        ([("workflow_type", "=", "fulfil"), ("status", "=", "failed")], "c"),
+        ([("workflow_id", "=", "b' OR '1'='1")], ""),
+    ],
+)
+async def test_lists_and_counts_meet_every_condition(
+    store: Store, runs: list[dict[str, Any]], where: list[tuple[str, str, Any]], ids: str
+) -> None:
+    await listed(store, runs)
+    conditions = [Condition(*each) for each in where]
+    found = await store.list_runs("default", conditions, 10)
+    assert "".join(run.workflow_id for run in found) == ids
+    assert await store.count_runs("default", conditions) == len(ids)
+
+
+async def test_lists_show_whole_rows_of_one_namespace(store: Store, runs: list[dict[str, Any]]) -> None:
+    rows = await listed(store, runs)
+    other = await ownerless_run(store, "e", namespace="staging")
+    assert await store.list_runs("default", [], 10) == rows[::-1]
+    assert await store.list_runs("staging", [], 10) == [other]
+    assert await store.count_runs("nowhere", []) == 0
+
+
+async def test_lists_come_in_pages(store: Store, runs: list[dict[str, Any]]) -> None:
+    rows = await listed(store, runs)
+    first = await store.list_runs("default", [], 3)
+    assert first == rows[:0:-1]
+    assert await store.list_runs("default", [], 3, before_key=first[-1].run_key) == [rows[0]]

@@ -1,0 +1,157 @@
+"""Starting runs: what the policies make of a workflow id that is taken, and how a new run looks."""
+
+from __future__ import annotations
+
+import pytest
+
+from pledger.engine.port import (
+    Append,
+    Existing,
+    IdConflictPolicy,
+    IdReusePolicy,
+    Reply,
+    Send,
+    Started,
+    Store,
+    decide_start,
+)
+from pledger.history.transition import CHAIN_START
+from tests.conformance.harness import (
+    NOW,
+    append,
+    claim,
+    open_session,
+    owned_run,
+    ownerless_run,
+    start,
+    step,
+    task,
+    write,
+)
+
+SAME_INPUT = (b"digest", "fulfil")
+OTHER_INPUT = (b"another", "fulfil")
+OTHER_TYPE = (b"digest", "refund")
+
+
+async def test_an_ownerless_start_waits_with_its_first_message(store: Store) -> None:
+    run = await ownerless_run(store)
+    assert (run.status, run.owner, run.fence, run.last_event, run.head) == ("running", None, 0, 0, CHAIN_START)
+    assert (run.started_ms, run.closed_ms, run.claims, run.blocked) == (NOW, None, 0, None)
+    [message] = await store.read_inbox(run.chain_key)
+    assert (message.kind, message.body, message.sent_ms, message.verdict) == ("start", b"started", NOW, None)
+
+
+async def test_an_owned_start_is_born_with_its_first_transition(store: Store) -> None:
+    session = await open_session(store)
+    run = await owned_run(store, session)
+    assert (run.owner, run.fence, run.last_event, run.head) == (session, 1, 2, step(1).checksum)
+    assert await store.read_history(run.run_key) == [step(1)]
+    assert await store.read_inbox(run.chain_key) == []
+
+
+async def test_the_first_append_gets_the_key_of_its_run_and_so_do_its_tasks(store: Store) -> None:
+    session = await open_session(store)
+    unborn = await owned_run(store, session, "any")
+    first = Append(0, 0, 0, step(1), 2, None, NOW, tasks=[task(unborn, 2, run_key=0)])
+    answer = await write(store, start(owner=session, first=first))
+    assert isinstance(answer, Started)
+    assert first.run_key == answer.run_key
+    assert [row.run_key for row in await store.read_tasks(answer.run_key)] == [answer.run_key]
+
+
+async def test_a_run_can_close_in_its_first_transition(store: Store) -> None:
+    session = await open_session(store)
+    first = Append(0, 0, 0, step(1), 2, None, NOW, closed="completed")
+    answer = await write(store, start(owner=session, first=first))
+    assert isinstance(answer, Started)
+    run = await store.read_run(answer.run_key)
+    assert (run.status, run.closed_ms, run.owner, run.last_event) == ("completed", NOW, None, 2)
+
+
+async def test_a_buried_session_cannot_start_a_run_of_its_own(store: Store) -> None:
+    session = await open_session(store)
+    await store.close_session(session)
+    first = Append(0, 0, 0, step(1), 2, None, NOW)
+    assert await write(store, start(owner=session, first=first)) is Reply.LOST
+    assert await store.find_run("default", "order-1") is None
+
+
+@pytest.mark.parametrize("again", [SAME_INPUT, OTHER_INPUT, OTHER_TYPE])
+@pytest.mark.parametrize("conflict", IdConflictPolicy)
+async def test_policies_for_an_open_run(store: Store, conflict: IdConflictPolicy, again: tuple[bytes, str]) -> None:
+    existing = await ownerless_run(store)
+    digest, workflow_type = again
+    second = start(run_id="second", input_digest=digest, workflow_type=workflow_type, conflict=conflict)
+    decision = decide_start(existing, second)
+    assert decision != "start"
+    assert await write(store, second) == Existing(existing, decision)
+    assert await store.count_runs("default", []) == 1
+
+
+CLOSED = ["completed", "compensated", "failed", "cancelled", "terminated", "timed_out"]
+
+
+@pytest.mark.parametrize("again", [SAME_INPUT, OTHER_INPUT])
+@pytest.mark.parametrize("status", CLOSED)
+@pytest.mark.parametrize("reuse", IdReusePolicy)
+async def test_policies_for_a_closed_run(
+    store: Store, reuse: IdReusePolicy, status: str, again: tuple[bytes, str]
+) -> None:
+    session = await open_session(store)
+    run = await owned_run(store, session)
+    await write(store, append(run, closed=status))
+    existing = await store.read_run(run.run_key)
+    second = start(run_id="second", input_digest=again[0], workflow_type=again[1], reuse=reuse)
+    decision = decide_start(existing, second)
+    answer = await write(store, second)
+    if decision == "start":
+        assert isinstance(answer, Started)
+        newest = await store.find_run("default", "order-1")
+        assert newest is not None
+        assert (newest.run_id, newest.chain_key == run.chain_key) == ("second", False)
+    else:
+        assert answer == Existing(existing, decision)
+
+
+async def test_one_batch_with_the_same_id_twice_makes_one_run(store: Store) -> None:
+    first, second, other = await store.commit([start(), start(run_id="second"), start("order-2")])
+    assert isinstance(first, Started)
+    assert isinstance(second, Existing)
+    assert second.run.run_key == first.run_key
+    assert isinstance(other, Started)
+
+
+async def test_the_same_id_in_another_namespace_is_another_workflow(store: Store) -> None:
+    run = await ownerless_run(store)
+    other = await ownerless_run(store, namespace="staging")
+    assert run.run_key != other.run_key
+    assert await store.find_run("staging", "order-1") == other
+    assert await store.find_run("default", "order-1") == run
+
+
+async def test_runs_of_a_reused_id_are_found_by_their_run_id(store: Store) -> None:
+    session = await open_session(store)
+    runs = []
+    for number in range(3):
+        operation = start(run_id=f"r{number}", reuse=IdReusePolicy.ALLOW_DUPLICATE)
+        assert isinstance(await write(store, operation), Started)
+        [run] = await claim(store, session)
+        await write(store, append(run, closed="completed"))
+        runs.append(await store.read_run(run.run_key))
+    assert await store.find_run("default", "order-1") == runs[-1]
+    for run in runs:
+        assert await store.find_run("default", "order-1", run.run_id) == run
+    assert await store.find_run("default", "order-1", "nobody") is None
+    assert await store.find_run("default", "order-2") is None
+
+
+async def test_a_reused_id_does_not_see_the_old_mailbox(store: Store) -> None:
+    session = await open_session(store)
+    old = await owned_run(store, session)
+    await write(store, Send(old.run_key, "signal", "m-1", "approve", b"[]", NOW))
+    await write(store, append(old, closed="failed"))
+    new = await ownerless_run(store, run_id="new", reuse=IdReusePolicy.ALLOW_DUPLICATE)
+    assert [message.kind for message in await store.read_inbox(new.chain_key)] == ["start"]
+    answer = await write(store, Send(new.run_key, "signal", "m-1", "approve", b"[]", NOW))
+    assert answer is not Reply.DUPLICATE

@@ -1,0 +1,258 @@
+"""Activity rows: claimed in order, finished once, and honest about lost attempts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from pledger.engine.port import (
+    AttemptRecord,
+    ExpireTask,
+    FinishTask,
+    Heartbeat,
+    LogAttempts,
+    PutTask,
+    Release,
+    Reply,
+    RunRow,
+    Store,
+    TaskRow,
+)
+from tests.conformance.harness import (
+    NOW,
+    append,
+    claim_tasks,
+    open_session,
+    owned_run,
+    task,
+    terminate,
+    write,
+)
+
+
+async def run_with_tasks(store: Store, session: int, *tasks: dict[str, Any], workflow_id: str = "order-1") -> RunRow:
+    run = await owned_run(store, session, workflow_id)
+    rows = [task(run, n, **changes) for n, changes in enumerate(tasks, 3)]
+    assert await write(store, append(run, tasks=rows)) is Reply.WON
+    return await store.read_run(run.run_key)
+
+
+def finish(row: TaskRow, **changes: Any) -> FinishTask:
+    assert row.owner is not None
+    return FinishTask(row.run_key, row.event_id, row.attempt, row.owner, **{"outcome": b"result"} | changes)
+
+
+async def test_rows_come_back_as_they_were_put(store: Store) -> None:
+    session = await open_session(store)
+    run = await owned_run(store, session)
+    full = task(
+        run,
+        3,
+        attempt=4,
+        due_ms=NOW + 1,
+        started_ms=NOW - 1,
+        expires_ms=NOW + 9,
+        lost=True,
+        heartbeat=b"[9]",
+        last_failure=b"failure",
+        cancel_requested=True,
+    )
+    started = task(run, 4, state="started", owner=session, started_ms=NOW)
+    await write(store, append(run, tasks=[started, full]))
+    assert await store.read_tasks(run.run_key) == [full, started]
+
+
+async def test_claims_take_due_rows_oldest_first(store: Store) -> None:
+    session = await open_session(store)
+    await run_with_tasks(store, session, {"due_ms": NOW}, {"due_ms": NOW - 2}, {"due_ms": NOW + 1}, {"due_ms": NOW - 1})
+    first = await claim_tasks(store, session, limit=2)
+    assert [row.event_id for row in first] == [4, 6]
+    assert [row.event_id for row in await claim_tasks(store, session)] == [3]
+    assert await claim_tasks(store, session) == []
+    assert await store.next_due_ms("default") == NOW + 1
+
+
+async def test_a_claimed_row_is_the_record_of_the_attempt(store: Store) -> None:
+    session = await open_session(store)
+    run = await run_with_tasks(store, session, {"attempt": 2, "lost": True, "heartbeat": b"[1]"})
+    [row] = await claim_tasks(store, session, NOW + 7)
+    assert (row.state, row.owner, row.started_ms, row.attempt) == ("started", session, NOW + 7, 2)
+    assert (row.lost, row.heartbeat, row.command) == (True, b"[1]", b"command")
+    assert (row.workflow_id, row.run_id, row.workflow_type) == (run.workflow_id, run.run_id, run.workflow_type)
+    assert await store.read_tasks(run.run_key) == [row]
+
+
+async def test_claims_go_by_queue_and_type(store: Store) -> None:
+    session = await open_session(store)
+    await run_with_tasks(store, session, {"task_queue": "gpu"}, {"activity_type": "refund"})
+    assert await claim_tasks(store, session) == []
+    assert [row.event_id for row in await claim_tasks(store, session, task_queue="gpu")] == [3]
+    assert [row.event_id for row in await claim_tasks(store, session, activity_types=["charge", "refund"])] == [4]
+
+
+async def test_a_row_is_claimed_by_one(store: Store) -> None:
+    one, two = await open_session(store), await open_session(store, "host:2")
+    await run_with_tasks(store, one, {})
+    assert len(await claim_tasks(store, one)) == 1
+    assert await claim_tasks(store, two) == []
+
+
+async def test_a_session_that_is_gone_claims_nothing(store: Store) -> None:
+    session, gone = await open_session(store), await open_session(store, "host:2")
+    await run_with_tasks(store, session, {})
+    await store.close_session(gone)
+    assert await claim_tasks(store, gone) == []
+
+
+async def test_an_attempt_is_finished_once(store: Store) -> None:
+    session = await open_session(store)
+    run = await run_with_tasks(store, session, {})
+    [row] = await claim_tasks(store, session)
+    assert await store.commit([finish(row), finish(row, outcome=b"other")]) == [Reply.WON, Reply.LOST]
+    [done] = await store.read_tasks(run.run_key)
+    assert (done.state, done.owner, done.outcome) == ("done", None, b"result")
+    assert await claim_tasks(store, session, NOW + 10**9) == []
+
+
+async def test_only_the_attempt_that_runs_can_finish(store: Store) -> None:
+    one, two = await open_session(store), await open_session(store, "host:2")
+    run = await run_with_tasks(store, one, {})
+    queued = task(run, 3, owner=one)
+    assert await write(store, finish(queued)) is Reply.LOST
+    [row] = await claim_tasks(store, one)
+    assert await write(store, finish(replace(row, attempt=2))) is Reply.LOST
+    assert await write(store, finish(replace(row, owner=two))) is Reply.LOST
+    assert await write(store, finish(replace(row, event_id=99))) is Reply.LOST
+    assert await store.read_tasks(run.run_key) == [row]
+
+
+async def test_a_late_outcome_of_a_lost_attempt_loses(store: Store) -> None:
+    one, two = await open_session(store), await open_session(store, "host:2")
+    run = await run_with_tasks(store, two, {})
+    [late] = await claim_tasks(store, one)
+    await store.close_session(one)
+    assert await write(store, finish(late)) is Reply.LOST
+    [row] = await claim_tasks(store, two)
+    assert row.lost
+    assert await write(store, finish(late)) is Reply.LOST
+    assert await write(store, finish(row, outcome=b"second")) is Reply.WON
+    assert [row.outcome for row in await store.read_tasks(run.run_key)] == [b"second"]
+
+
+async def test_a_failed_attempt_waits_for_its_next_one(store: Store) -> None:
+    session = await open_session(store)
+    run = await run_with_tasks(store, session, {})
+    [row] = await claim_tasks(store, session)
+    again = replace(
+        row, state="queued", owner=None, attempt=2, due_ms=NOW + 50, last_failure=b"failure", started_ms=None
+    )
+    line = AttemptRecord(run.run_key, 3, 1, "failed", NOW, NOW + 1, "host:1", b"failure")
+    assert await write(store, finish(row, outcome=None, requeue=again, attempts=[line])) is Reply.WON
+    assert await store.read_tasks(run.run_key) == [again]
+    assert await store.read_attempts(run.run_key) == [line]
+    assert await store.woken_runs(session) == []
+    assert await claim_tasks(store, session, NOW + 49) == []
+    assert await write(store, finish(row, outcome=None, requeue=again)) is Reply.LOST
+    assert [row.attempt for row in await claim_tasks(store, session, NOW + 50)] == [2]
+
+
+async def test_heartbeats_keep_details_and_tell_of_a_cancel(store: Store) -> None:
+    session = await open_session(store)
+    run = await run_with_tasks(store, session, {})
+    [row] = await claim_tasks(store, session)
+    beat = Heartbeat(run.run_key, 3, 1, session, b"[50]")
+    assert await write(store, beat) is Reply.HEARTBEAT_OK
+    assert await write(store, replace(beat, details=None)) is Reply.HEARTBEAT_OK
+    assert [row.heartbeat for row in await store.read_tasks(run.run_key)] == [b"[50]"]
+    await write(store, append(run, cancelled=[3, 99]))
+    assert await write(store, beat) is Reply.CANCEL_REQUESTED
+    assert await write(store, replace(beat, attempt=2)) is Reply.LOST
+    assert await write(store, replace(beat, owner=session + 99)) is Reply.LOST
+    await write(store, finish(row))
+    assert await write(store, beat) is Reply.LOST
+
+
+async def test_details_survive_the_death_of_the_worker(store: Store) -> None:
+    session, other = await open_session(store), await open_session(store, "host:2")
+    run = await run_with_tasks(store, session, {})
+    await claim_tasks(store, other)
+    await write(store, Heartbeat(run.run_key, 3, 1, other, b"[50]"))
+    await store.close_session(other)
+    assert [(row.lost, row.heartbeat) for row in await claim_tasks(store, session)] == [(True, b"[50]")]
+
+
+async def test_an_append_overwrites_drops_and_cancels_rows(store: Store) -> None:
+    session = await open_session(store)
+    run = await run_with_tasks(store, session, {}, {}, {})
+    changed = task(run, 3, attempt=2, due_ms=NOW + 5)
+    await write(store, append(run, tasks=[changed], dropped=[4, 99], cancelled=[5]))
+    assert await store.read_tasks(run.run_key) == [changed, task(run, 5, cancel_requested=True)]
+
+
+@pytest.mark.parametrize("end", ["append", "terminate"])
+async def test_a_closed_run_has_no_tasks(store: Store, end: str) -> None:
+    session = await open_session(store)
+    run = await run_with_tasks(store, session, {}, {})
+    [row] = await claim_tasks(store, session, limit=1)
+    await write(store, append(run, closed="completed") if end == "append" else terminate(run))
+    assert await store.read_tasks(run.run_key) == []
+    assert await claim_tasks(store, session) == []
+    assert await write(store, finish(row)) is Reply.LOST
+    assert await write(store, Heartbeat(run.run_key, row.event_id, 1, session, None)) is Reply.LOST
+
+
+async def test_put_task_needs_the_fence(store: Store) -> None:
+    session = await open_session(store)
+    run = await owned_run(store, session)
+    line = AttemptRecord(run.run_key, 3, 1, "lost", NOW, NOW, "host:1")
+    for fence in (run.fence - 1, run.fence + 1):
+        assert await write(store, PutTask(fence, task(run, 3), [line])) is Reply.LOST
+    assert (await store.read_tasks(run.run_key), await store.read_attempts(run.run_key)) == ([], [])
+    assert await write(store, PutTask(run.fence, task(run, 3), [line])) is Reply.WON
+    assert await write(store, PutTask(run.fence, task(run, 3, attempt=2))) is Reply.WON
+    assert await store.read_tasks(run.run_key) == [task(run, 3, attempt=2)]
+    assert await store.read_attempts(run.run_key) == [line]
+    await write(store, Release(run.run_key, run.fence, None))
+    assert await write(store, PutTask(run.fence + 1, task(run, 3))) is Reply.LOST
+
+
+async def test_rows_that_waited_too_long(store: Store) -> None:
+    session = await open_session(store)
+    run = await run_with_tasks(store, session, {"expires_ms": NOW + 5}, {"expires_ms": NOW + 3}, {})
+    assert await store.expired_tasks(NOW + 2, 10) == []
+    assert [row.event_id for row in await store.expired_tasks(NOW + 5, 10)] == [4, 3]
+    assert [row.event_id for row in await store.expired_tasks(NOW + 5, 1)] == [4]
+    assert await write(store, ExpireTask(run.run_key, 4, 2, b"timeout")) is Reply.LOST
+    assert await write(store, ExpireTask(run.run_key, 4, 1, b"timeout")) is Reply.WON
+    assert await write(store, ExpireTask(run.run_key, 4, 1, b"again")) is Reply.LOST
+    assert [row.event_id for row in await store.expired_tasks(NOW + 5, 10)] == [3]
+    assert await store.woken_runs(session) == [run.run_key]
+    assert [row.outcome for row in await store.read_tasks(run.run_key) if row.state == "done"] == [b"timeout"]
+
+
+async def test_a_started_row_does_not_expire(store: Store) -> None:
+    session = await open_session(store)
+    run = await run_with_tasks(store, session, {"expires_ms": NOW + 5})
+    await claim_tasks(store, session)
+    assert await store.expired_tasks(NOW + 10, 10) == []
+    assert await write(store, ExpireTask(run.run_key, 3, 1, b"timeout")) is Reply.LOST
+
+
+async def test_the_attempt_log_keeps_the_newest_hundred_of_each_activity(store: Store) -> None:
+    run = await owned_run(store, await open_session(store))
+    lines = [AttemptRecord(run.run_key, 3, n, "failed", NOW, NOW, "host:1", b"f") for n in range(1, 251)]
+    other = AttemptRecord(run.run_key, 4, 1, "late", None, NOW, "host:1")
+    assert await store.commit([LogAttempts([other]), LogAttempts(lines[:120])]) == [Reply.WON, Reply.WON]
+    await write(store, append(run, attempts=lines[120:]))
+    assert await store.read_attempts(run.run_key) == [other, *lines[150:]]
+
+
+async def test_the_attempt_log_is_in_the_order_of_writing_and_outlives_the_run(store: Store) -> None:
+    run = await owned_run(store, await open_session(store))
+    lines = [AttemptRecord(run.run_key, n % 2 + 3, n, "timed_out", NOW - n, NOW - n, "host:1") for n in range(6)]
+    for line in lines:
+        await write(store, LogAttempts([line]))
+    await write(store, append(run, closed="failed"))
+    assert await store.read_attempts(run.run_key) == lines

@@ -1,0 +1,93 @@
+"""How the reference workflows are started, what their clients do meanwhile, and how they may end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pledger.testing import Caller, Simulation
+from pledger.testing.journal import Then
+from tests.reference import workflows as w
+
+
+@dataclass(frozen=True)
+class Case:
+    """name: also the workflow id's beginning. ends: the terminal states that are right."""
+
+    name: str
+    workflow: Callable[..., Any] | type
+    args: tuple[Any, ...]
+    then: Then | None = None
+    ends: frozenset[str] = frozenset({"completed"})
+
+
+async def send_three(caller: Caller) -> None:
+    for n in range(3):
+        await asyncio.sleep(caller.dice.random() * 3)
+        await caller.signal(w.Collector.take, f"text {n}", message_id=f"take-{n}")
+        if caller.dice.random() < 0.3:
+            await caller.query(w.Collector.count)
+
+
+async def decide(caller: Caller) -> None:
+    await asyncio.sleep(caller.dice.random() * 8)
+    await caller.signal(w.Approval.decide, "yes", message_id="decision")
+
+
+async def act_twice(caller: Caller) -> None:
+    for n in range(2):
+        await caller.signal(w.Handlers.act, f"{n}", message_id=f"act-{n}")
+        await asyncio.sleep(caller.dice.random() * 2)
+
+
+async def cancel(caller: Caller) -> None:
+    await asyncio.sleep(caller.dice.random() * 6)
+    await caller.cancel("changed my mind")
+
+
+async def terminate(caller: Caller) -> None:
+    await asyncio.sleep(caller.dice.random() * 6)
+    await caller.terminate("enough")
+
+
+CASES = [
+    Case("sequence", w.sequence, (5,)),
+    Case("fan-out", w.fan_out, (8,)),
+    Case("plain", w.plain_steps, (3,)),
+    Case("sleeper", w.sleeper, ([0.5, 3.0, 8.0],)),
+    Case("race-lost", w.race, (0.7,)),
+    Case("race-won", w.race, (30.0,)),
+    Case("collector", w.Collector, (3,), send_three),
+    Case("approval", w.Approval, (4.0,), decide),
+    Case("handlers", w.Handlers, (2,), act_twice),
+    Case("cancellable", w.cancellable, (3.0,), cancel, frozenset({"completed", "cancelled"})),
+    Case("stubborn", w.stubborn, (5.0,), cancel),
+    Case("retrying", w.retrying, ("one",)),
+    Case("at-most-once", w.at_most_once, (4,)),
+    Case("hurried", w.hurried, ("one",)),
+    Case("beating", w.beating, (10,)),
+    Case("grouped", w.grouped, (4,)),
+    Case("patched", w.patched, ("one",)),
+    Case("drawing", w.drawing, (3,)),
+    Case("doomed", w.doomed, ("one",), None, frozenset({"timed_out"})),
+    Case("abandoning", w.abandoning, ("one",)),
+    Case("compensating", w.compensating, (3,)),
+    Case("compensating-cancelled", w.compensating, (3,), cancel, frozenset({"completed", "cancelled"})),
+    Case("terminated", w.sequence, (20,), terminate, frozenset({"completed", "terminated"})),
+]
+
+
+def start(sim: Simulation, case: Case, number: int = 1) -> None:
+    sim.start(case.workflow, *case.args, id=f"{case.name}-{number}", then=case.then)
+
+
+def every_run_ends_as_it_may(sim: Simulation) -> list[str]:
+    """The cases' own expectation, as an invariant."""
+    found = []
+    for row in sim.state.runs.values():
+        case = next(each for each in CASES if each.name == row.workflow_id.rpartition("-")[0])
+        if row.status not in case.ends:
+            found.append(f"{row.workflow_id} ended as {row.status}")
+    return found

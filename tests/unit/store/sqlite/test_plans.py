@@ -1,0 +1,68 @@
+"""Every query finds its rows by an index, so that its cost does not grow with what sleeps in the ledger."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from pledger.store.sqlite import SqliteStore
+from pledger.store.sqlite.sqlfiles import load_queries
+
+SUBJECTS = ("ledger", "mailbox", "tasks", "sessions", "requests")
+QUERIES = [(subject, name) for subject in SUBJECTS for name in load_queries(subject)]
+
+#: Tables that hold a handful of rows (worker processes, wake-ups until they are told), and what is no table.
+SMALL = re.compile(
+    r"SCAN (pledger_clock|pledger_session|wake|pledger_wake|CONSTANT ROW|json_each|type|clock|run_type|task_type|\()"
+)
+
+
+def plan(store: SqliteStore, sql: str) -> list[str]:
+    connection = store._database.writer.connection
+    bindings = (None,) * max(map(int, re.findall(r"\?(\d+)", sql)), default=sql.count("?"))
+    return [str(row[3]) for row in connection.execute(f"EXPLAIN QUERY PLAN {sql}", bindings)]
+
+
+@pytest.mark.parametrize(("subject", "name"), QUERIES)
+def test_no_query_scans_a_table(store: SqliteStore, subject: str, name: str) -> None:
+    scans = [line for line in plan(store, load_queries(subject)[name]) if line.startswith("SCAN")]
+    assert [line for line in scans if not SMALL.match(line)] == []
+
+
+@pytest.mark.parametrize(
+    ("subject", "name", "index"),
+    [
+        ("sessions", "claimable_runs", "pledger_run_due"),
+        ("sessions", "claimable_runs", "pledger_run_blocked"),
+        ("sessions", "next_due", "pledger_run_due"),
+        ("sessions", "next_due", "pledger_task_due"),
+        ("sessions", "orphan_runs", "pledger_run_owned"),
+        ("sessions", "orphan_tasks", "pledger_task_owned"),
+        ("tasks", "claimable_tasks", "pledger_task_due"),
+        ("tasks", "expired_tasks", "pledger_task_expiry"),
+        ("mailbox", "read_inbox", "pledger_message_unsettled"),
+        ("ledger", "settle_messages", "pledger_message_unsettled"),
+        ("ledger", "due_if_mail", "pledger_message_unsettled"),
+        ("ledger", "read_history", "pledger_history_by_run"),
+        ("ledger", "find_newest_run", "pledger_chain_by_id"),
+        ("requests", "read_requests", "pledger_request_open"),
+    ],
+)
+def test_the_index_that_was_made_for_it(store: SqliteStore, subject: str, name: str, index: str) -> None:
+    assert any(f"INDEX {index} " in f"{line} " for line in plan(store, load_queries(subject)[name]))
+
+
+@pytest.mark.parametrize("name", ["read_history", "read_last_transition", "find_newest_run", "read_inbox"])
+def test_rows_come_in_order_without_sorting(store: SqliteStore, name: str) -> None:
+    sql = (load_queries("ledger") | load_queries("mailbox"))[name]
+    assert not [line for line in plan(store, sql) if "TEMP B-TREE" in line]
+
+
+def test_a_step_of_an_owned_run_opens_no_index_but_the_one_of_due_runs(store: SqliteStore) -> None:
+    """due_ms is a column of that one; an owned row is never in it, so it is not written either."""
+    connection = store._database.writer.connection
+    sql = load_queries("ledger")["append"]
+    opened = {row[3] for row in connection.execute(f"EXPLAIN {sql}", (None,) * 6) if row[1] == "OpenWrite"}
+    names = connection.execute("SELECT rootpage, name FROM sqlite_schema").fetchall()
+    assert {name for rootpage, name in names if rootpage in opened} == {"pledger_run", "pledger_run_due"}
