@@ -165,8 +165,8 @@ class Demo:
         truth = Truth.read(self.outside)
         print_calls(self.console, truth)
         print_endings(self.console, ledger)
-        order_ids = [order.order_id for order in self.orders]
-        return judge(self.console, reconcile(order_ids, ledger, truth, told=self.progress.ended))
+        due_cents = {order.order_id: order.amount_cents for order in self.orders}
+        return judge(self.console, reconcile(due_cents, ledger, truth, told=self.progress.ended))
 
 
 def main(

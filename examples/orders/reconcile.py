@@ -6,7 +6,7 @@ orders that are wrong.
 
 import sqlite3
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +18,10 @@ ENDINGS = frozenset({"confirmed", "out_of_stock", "declined", "rejected_by_couri
 
 @dataclass(frozen=True)
 class Account:
-    """What the outside did for one order. Effects by whether they still stand: a refunded charge is undone."""
+    """What the outside did for one order. Effects by whether they still stand: a refunded charge is undone.
+
+    paid_cents: the sum of the charges that stand.
+    """
 
     charges: int = 0
     charges_standing: int = 0
@@ -26,6 +29,7 @@ class Account:
     reservations_standing: int = 0
     bookings: int = 0
     bookings_standing: int = 0
+    paid_cents: int = 0
     dispatched: bool = False
     told: bool = False
     letters: int = 0
@@ -60,6 +64,9 @@ def _accounts(db: sqlite3.Connection) -> dict[int, Account]:
         query = f"SELECT order_id, count(*), count(*) FILTER (WHERE NOT {undone}) FROM {kind} GROUP BY order_id"  # noqa: S608
         for order_id, made, standing in db.execute(query):
             facts[order_id] |= {kind: made, f"{kind}_standing": standing}
+    paid = "SELECT order_id, sum(amount_cents) FROM charges WHERE NOT refunded GROUP BY order_id"
+    for order_id, cents in db.execute(paid):
+        facts[order_id]["paid_cents"] = cents
     for order_id, told in db.execute("SELECT order_id, told FROM parcels WHERE state = 'dispatched'"):
         facts[order_id] |= {"dispatched": True, "told": bool(told)}
     for order_id, letters in db.execute("SELECT order_id, count(*) FROM letters GROUP BY order_id"):
@@ -95,12 +102,14 @@ Rule = Callable[[str | None, Account], bool]
 
 
 def reconcile(
-    order_ids: Iterable[int], ledger: Mapping[int, str], truth: Truth, *, told: Mapping[int, str] | None = None
+    due_cents: Mapping[int, int], ledger: Mapping[int, str], truth: Truth, *, told: Mapping[int, str] | None = None
 ) -> list[Check]:
-    """Every check, passed or not. ledger: by order id, the run's result, or how else it stands. told: endings that were
-    reported while the workers ran; the ledger must not have forgotten or changed any."""
-    orders = set(order_ids)
-    known = orders | truth.accounts.keys() | ledger.keys()
+    """Every check, passed or not.
+
+    due_cents: by order id, what it costs. ledger: by order id, the run's result, or how else it stands. told: endings
+    that were reported while the workers ran; the ledger must not have forgotten or changed any.
+    """
+    known = due_cents.keys() | truth.accounts.keys() | ledger.keys()
 
     def ask(question: str, is_wrong: Rule) -> Check:
         offenders = [one for one in sorted(known) if is_wrong(ledger.get(one), truth.accounts.get(one, Account()))]
@@ -108,9 +117,10 @@ def reconcile(
 
     return [
         ask("every order ended in a known state", lambda ending, _: ending not in ENDINGS),
-        Check("no order came from nowhere", len(known), sorted(known - orders)),
+        Check("no order came from nowhere", len(known), sorted(known - due_cents.keys())),
         Check("the ledger stands by every ending it reported", len(told or {}), _revoked(ledger, told or {})),
         ask("no order was charged twice", lambda _, account: account.charges > 1),
+        Check("who paid has paid the price, to the cent", len(known), _mispriced(due_cents, truth)),
         ask("a charge that stands belongs to a confirmed order", _is_unearned),
         ask("a confirmed order has one charge, reservation, booking", _is_unfulfilled),
         ask("what did not come about was undone", _is_left_over),
@@ -122,6 +132,14 @@ def reconcile(
 
 def _revoked(ledger: Mapping[int, str], told: Mapping[int, str]) -> list[int]:
     return sorted(order_id for order_id, ending in told.items() if ledger.get(order_id) != ending)
+
+
+def _mispriced(due_cents: Mapping[int, int], truth: Truth) -> list[int]:
+    return sorted(
+        order_id
+        for order_id, account in truth.accounts.items()
+        if account.charges_standing == 1 and account.paid_cents != due_cents.get(order_id)
+    )
 
 
 def _is_unearned(ending: str | None, account: Account) -> bool:

@@ -1,6 +1,6 @@
 """Pledger: durable workflows for Python. The engine is a ledger; the steps are promises.
 
-    from pledger import Client, SyncClient, Worker, RetryPolicy, activity, connect, errors, run, workflow
+from pledger import Client, SyncClient, Worker, RetryPolicy, activity, connect, errors, run, workflow
 """
 
 from pledger import activity, errors, workflow

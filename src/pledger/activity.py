@@ -99,7 +99,7 @@ class _Decorator:
     def __call__(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> ActivityDefinition[P, R]: ...
     @overload
     def __call__(self, fn: Callable[P, R], /) -> ActivityDefinition[P, R]: ...
-    def __call__(self, fn: Any, /) -> Any:
+    def __call__(self, fn: Any, /) -> Any:  # noqa: ARG002 - the overloads are what it is for
         raise UsageError("not to be called: it exists for the type checker")
 
 
@@ -108,9 +108,9 @@ class Info:
     """About the attempt that asks.
 
     attempt: 1-based; lost ones count. deadline: when this attempt times out, with zone (UTC), or None; time_left: until
-    then, never negative. fencing_token: higher for every later attempt, across take-overs; an outside system that
-    keeps the highest one it saw for a key can refuse a writer that was thought dead. idempotency_key: stable over attempts. heartbeat_details: what the
-    attempt before reported last, () if nothing.
+    then, never negative. fencing_token: higher for every later attempt, across take-overs; an outside system that keeps
+    the highest one it saw for a key can refuse a writer that was thought dead. idempotency_key: stable over attempts.
+    heartbeat_details: what the attempt before reported last, () if nothing.
     """
 
     activity_type: str

@@ -15,7 +15,7 @@ from typing import Any, Self, TypeVar
 
 from pledger.client import CancelVerdict, Client, Description, History, RunSummary, WorkflowHandle, connect
 from pledger.errors import UsageError
-from pledger.machine.context import ActivityDefinition
+from pledger.machine.definitions import ActivityDefinition
 from pledger.worker import Worker
 
 T = TypeVar("T")
@@ -73,7 +73,8 @@ class SyncClient:
                 return
 
     def count(self, filter: str = "") -> int:  # noqa: A002
-        return self._wait(self._client.count(filter))
+        count: int = self._wait(self._client.count(filter))
+        return count
 
     def _wait(self, call: Any) -> Any:
         if threading.current_thread() is self._thread:

@@ -65,7 +65,9 @@ class Worker:
         self._workflows = _by_name((WorkflowDefinition.of(each) for each in workflows), "workflow")
         self._activities = _by_name((_activity(each) for each in activities), "activity")
         if not self._workflows and not self._activities:
-            raise UsageError("a worker needs workflows or activities to run; give it workflows=[...] or activities=[...]")
+            raise UsageError(
+                "a worker needs workflows or activities to run; give it workflows=[...] or activities=[...]"
+            )
         for name, value in (
             ("max_concurrent_activities", max_concurrent_activities),
             ("max_activity_threads", max_activity_threads),

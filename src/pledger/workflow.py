@@ -198,11 +198,15 @@ def start_activity(
     )
     if isinstance(activity, ActivityDefinition) and idempotency_key is None:
         handle = schedule_call(activity, args, {}, options)
-        assert handle is not None  # noqa: S101 - `required` made sure that a run is being activated
+        assert handle is not None
         return handle
     if isinstance(activity, ActivityDefinition):
         stated = options.over(activity.options)
-        name, encoded, decode = activity.name, activity.signature.encode_args(args, {}), activity.signature.decode_result
+        name, encoded, decode = (
+            activity.name,
+            activity.signature.encode_args(args, {}),
+            activity.signature.decode_result,
+        )
     elif isinstance(activity, str):
         stated, name, encoded = options, activity, payloads.encode_args_untyped(args)
 
@@ -274,9 +278,7 @@ def info() -> Info:
     context = required("workflow.info")
     who = context.identity
     start = datetime.fromtimestamp(context.started_ms / 1000, context.now().tzinfo)
-    return Info(
-        who.namespace, who.workflow_id, who.run_id, who.workflow_type, who.task_queue, start, context.events
-    )
+    return Info(who.namespace, who.workflow_id, who.run_id, who.workflow_type, who.task_queue, start, context.events)
 
 
 def in_workflow() -> bool:

@@ -22,27 +22,26 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
-    epilog="Exit codes\n\n" + "\n\n".join(f"{code:>4}  {meaning}" for code, meaning in MEANINGS.items()),
+    # Plain help: it is what people pipe into less and grep, and it needs no Rich.
+    rich_markup_mode=None,
+    # \b keeps the lines of the paragraph as they are.
+    epilog="\b\nExit codes:\n" + "\n".join(f"{code:>5}  {meaning}" for code, meaning in MEANINGS.items()),
 )
-
-_RUNS = "Runs"
-_OPERATION = "Operation"
 
 #: Lets `-5` through as the JSON value that it is; what is neither an option nor JSON is refused by the command.
 _TAKES_JSON = {"ignore_unknown_options": True}
 
-app.command(rich_help_panel=_OPERATION)(worker)
-app.command(rich_help_panel=_RUNS, context_settings=_TAKES_JSON)(start)
-app.command("list", rich_help_panel=_RUNS)(list_runs)
-app.command(rich_help_panel=_RUNS)(show)
-app.command(rich_help_panel=_RUNS)(history)
-app.command(rich_help_panel=_RUNS, context_settings=_TAKES_JSON)(signal)
-app.command(rich_help_panel=_RUNS, context_settings=_TAKES_JSON)(query)
-app.command(rich_help_panel=_RUNS)(cancel)
-app.command(rich_help_panel=_RUNS)(terminate)
-app.command(rich_help_panel=_OPERATION)(replay)
-app.command(rich_help_panel=_OPERATION)(doctor)
+app.command()(worker)
+app.command(context_settings=_TAKES_JSON)(start)
+app.command("list")(list_runs)
+app.command()(show)
+app.command()(history)
+app.command(context_settings=_TAKES_JSON)(signal)
+app.command(context_settings=_TAKES_JSON)(query)
+app.command()(cancel)
+app.command()(terminate)
+app.command()(replay)
+app.command()(doctor)
 
 
 @app.callback()
@@ -54,5 +53,3 @@ def pledger(
     if version:
         typer.echo(f"pledger {__version__}")
         raise typer.Exit
-
-

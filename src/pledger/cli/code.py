@@ -74,7 +74,9 @@ def load_code(target: str) -> Code:
         try:
             found = getattr(found, part)
         except AttributeError:
-            raise CodeError(f"module {name} has no {attribute!r}; without `:{attribute}`, all it defines is taken") from None
+            raise CodeError(
+                f"module {name} has no {attribute!r}; without `:{attribute}`, all it defines is taken"
+            ) from None
     code = Code(target)
     _take_object(code, found)
     if not code.workflows and not code.activities:

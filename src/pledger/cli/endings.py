@@ -42,9 +42,7 @@ def cancel(
 
     verdict = asyncio.run(run())
     if as_json:
-        output.document(
-            {"workflow_id": workflow_id, "request_id": verdict.request_id, "verdict": verdict.verdict}
-        )
+        output.document({"workflow_id": workflow_id, "request_id": verdict.request_id, "verdict": verdict.verdict})
     else:
         output.print(_in_words(workflow_id, verdict))
     return Exit.BAD_NEWS if verdict.verdict not in (None, "cancelled") else Exit.OK

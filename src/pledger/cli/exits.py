@@ -28,13 +28,13 @@ class Exit(IntEnum):
 
 MEANINGS: Final[dict[Exit, str]] = {
     Exit.OK: "done",
-    Exit.BAD_NEWS: "done, and the answer is bad: the run failed, a replay differs, the query raised, doctor found a fault",
-    Exit.USAGE: "the command line or the code that it names is wrong",
+    Exit.BAD_NEWS: "bad news: the run failed, a replay differs, doctor found a fault",
+    Exit.USAGE: "the command line, or the code it names, is wrong",
     Exit.NOT_FOUND: "no such run, or no ledger at that place",
-    Exit.NO_ANSWER: "no worker answered, or --timeout passed, and nothing is lost",
-    Exit.STORE: "the ledger cannot be used: locked, full, not writable, damaged, or from a newer Pledger",
+    Exit.NO_ANSWER: "no worker answered, or --timeout passed; nothing is lost",
+    Exit.STORE: "the ledger is locked, full, not writable, damaged or newer",
     Exit.BLOCKED: "a bug in workflow code holds the run; its state is intact",
-    Exit.REFUSED: "the run does not take it: it is closed, or its id belongs to a run with another input",
+    Exit.REFUSED: "the run is closed, or its id belongs to another input",
     Exit.BUG: "a bug of Pledger's own",
     Exit.INTERRUPTED: "interrupted",
 }

@@ -20,7 +20,7 @@ def list_runs(
     filter_: Annotated[
         str,
         typer.Argument(
-            metavar="[FILTER]",
+            metavar="FILTER",
             help="Like \"status = 'running' and type = 'fulfil'\". Fields: workflow_id, run_id, type, task_queue, status, "
             "started, closed, blocked. Operators: = != < <= > >= in, joined by and.",
             show_default=False,

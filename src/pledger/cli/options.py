@@ -12,25 +12,36 @@ from pledger.cli.durations import parse_duration
 DEFAULT_URL: Final = "sqlite:///pledger.db"
 
 Url: TypeAlias = Annotated[
-    str, typer.Option("--url", envvar="PLEDGER_URL", help="The ledger: sqlite:///orders.db, sqlite:////var/lib/orders.db.")
+    str,
+    typer.Option(
+        "--url",
+        metavar="URL",
+        envvar="PLEDGER_URL",
+        help="The ledger: sqlite:///orders.db, sqlite:////var/lib/orders.db.",
+    ),
 ]
 Namespace: TypeAlias = Annotated[
-    str, typer.Option("--namespace", envvar="PLEDGER_NAMESPACE", help="The namespace within the ledger.")
+    str,
+    typer.Option("--namespace", metavar="NAME", envvar="PLEDGER_NAMESPACE", help="The namespace within the ledger."),
 ]
 Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Strict JSON on stdout; errors as JSON on stderr.")]
-WorkflowId: TypeAlias = Annotated[str, typer.Argument(metavar="WORKFLOW_ID", help="The id that the run was started with.")]
+WorkflowId: TypeAlias = Annotated[
+    str, typer.Argument(metavar="WORKFLOW_ID", help="The id that the run was started with.")
+]
 RunId: TypeAlias = Annotated[
     str | None, typer.Option("--run-id", metavar="RUN_ID", help="This run of the id, instead of its newest one.")
 ]
 Arguments: TypeAlias = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[ARGUMENT]...",
+        metavar="ARGUMENT",
         help="Each one JSON value: 7, '\"text\"', '{\"id\": 7}'; @FILE reads it from a file, - from stdin.",
         show_default=False,
     ),
 ]
-Reason: TypeAlias = Annotated[str, typer.Option("--reason", help="Kept in the history.", show_default=False)]
+Reason: TypeAlias = Annotated[
+    str, typer.Option("--reason", metavar="TEXT", help="Kept in the history.", show_default=False)
+]
 Wait: TypeAlias = Annotated[bool, typer.Option("--wait", help="Wait until the run has closed.")]
 Timeout: TypeAlias = Annotated[
     timedelta | None,
@@ -51,4 +62,7 @@ Code: TypeAlias = Annotated[
         help="Where today's code is, as for `pledger worker`.",
         show_default=False,
     ),
+]
+TaskQueue: TypeAlias = Annotated[
+    str, typer.Option("--task-queue", metavar="NAME", help="The queue of the workers that know it.")
 ]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import msgspec
@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 
 #: The width where there is no terminal: more than any line has.
 _UNBOUNDED: Final = 1_000_000
-#: Characters of a payload or message in one line of a terminal's table, and elsewhere.
-_CELL_ON_TERMINAL: Final = 200
+#: Characters of a long payload or message where there is no terminal.
 _CELL_ELSEWHERE: Final = 2_000
 
 STATUS_STYLES: Final = {
@@ -58,8 +57,8 @@ class Output:
 
     @property
     def cell_chars_max(self) -> int:
-        """How much of a long value is worth showing in one line."""
-        return _CELL_ON_TERMINAL if self._console().is_terminal else _CELL_ELSEWHERE
+        """How much of a long value is worth showing: about a line of a terminal, a good deal elsewhere."""
+        return self.width or _CELL_ELSEWHERE
 
     def document(self, value: Any) -> None:
         """The answer as JSON. Times in UTC; payloads go in as `raw`."""
@@ -158,6 +157,11 @@ def raw(payload: bytes | None) -> msgspec.Raw | None:
 
 def iso(time: datetime | None) -> str | None:
     return None if time is None else time.isoformat(timespec="milliseconds")
+
+
+def iso_ms(ms: int | None) -> str | None:
+    """The same, of a time as the ledger keeps it."""
+    return None if ms is None else iso(datetime.fromtimestamp(ms / 1000, UTC))
 
 
 def error_document(error: errors.PledgerError) -> dict[str, Any]:

@@ -32,7 +32,7 @@ class Progress:
     def __enter__(self) -> Self:
         if self._shown and sys.stderr.isatty():
             # Imported here: only a terminal needs it.
-            from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn  # noqa: PLC0415, I001
+            from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn  # noqa: PLC0415
             from rich.progress import Progress as Bar  # noqa: PLC0415
 
             counted = (BarColumn(), MofNCompleteColumn()) if self._total is not None else ()

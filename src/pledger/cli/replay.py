@@ -44,23 +44,29 @@ def replay(
     what: Annotated[
         str | None,
         typer.Argument(
-            metavar="[WORKFLOW_ID|RUN_ID|FILE]", help="One run, or a file that `pledger history --json` wrote.", show_default=False
+            metavar="WORKFLOW_ID|FILE",
+            help="One run, or a file that `pledger history --json` wrote.",
+            show_default=False,
         ),
     ] = None,
     *,
     app: options.Code = None,
     all_runs: Annotated[bool, typer.Option("--all", help="Every run of the ledger that meets the filter.")] = False,
     filter_: Annotated[
-        str, typer.Option("--filter", help="As for `pledger list`, like \"status = 'running'\".", show_default=False)
+        str,
+        typer.Option(
+            "--filter", metavar="FILTER", help="As for `pledger list`, like \"status = 'running'\".", show_default=False
+        ),
     ] = "",
     run_id: options.RunId = None,
     url: options.Url = options.DEFAULT_URL,
     namespace: options.Namespace = "default",
     as_json: options.Json = False,
 ) -> int:
-    """Replay histories against the code as it is now, and show the first difference. Nothing is changed.
+    """Replay histories against the code as it is now.
 
-    Run it before a deployment: what differs here would block there. The exit code is 1 when a run differs.
+    Shows the first difference and changes nothing. Run it before a deployment: what differs here would block there. The
+    exit code is 1 when a run differs.
     """
     output = Output(as_json=as_json)
     if (what is None) != all_runs:
@@ -83,9 +89,7 @@ def replay(
 # Replaying ------------------------------------------------------------------------------------------------------------
 
 
-async def _replay_one(
-    output: Output, code: Code, url: str, namespace: str, what: str, run_id: str | None
-) -> Replayed:
+async def _replay_one(output: Output, code: Code, url: str, namespace: str, what: str, run_id: str | None) -> Replayed:
     file = Path(what)
     if run_id is None and (file.is_file() or file.suffix == ".json"):
         return await _replay(code, _read_file(file))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from enum import Enum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
     from pledger.client import Client
 
 
+def _choices(policies: type[Enum]) -> str:
+    return ", ".join(str(policy.value) for policy in policies)
+
+
 def start(
     workflow_type: Annotated[str, typer.Argument(metavar="TYPE", help="The workflow's name.")],
     arguments: options.Arguments = None,
@@ -28,7 +33,7 @@ def start(
     workflow_id: Annotated[
         str, typer.Option("--id", metavar="WORKFLOW_ID", help="Your name for this piece of work, like order-7421.")
     ],
-    task_queue: Annotated[str, typer.Option("--task-queue", help="The queue of the workers that know it.")] = "default",
+    task_queue: options.TaskQueue = "default",
     wait: options.Wait = False,
     timeout: options.Timeout = None,
     execution_timeout: Annotated[
@@ -42,10 +47,14 @@ def start(
         ),
     ] = None,
     reuse: Annotated[
-        IdReusePolicy, typer.Option("--reuse", help="When a closed run has the id.")
+        IdReusePolicy,
+        typer.Option("--reuse", metavar="POLICY", help=f"When a closed run has the id: {_choices(IdReusePolicy)}."),
     ] = IdReusePolicy.SAME_INPUT,
     conflict: Annotated[
-        IdConflictPolicy, typer.Option("--conflict", help="When an open run has the id.")
+        IdConflictPolicy,
+        typer.Option(
+            "--conflict", metavar="POLICY", help=f"When an open run has the id: {_choices(IdConflictPolicy)}."
+        ),
     ] = IdConflictPolicy.SAME_INPUT,
     url: options.Url = options.DEFAULT_URL,
     namespace: options.Namespace = "default",

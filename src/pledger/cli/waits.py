@@ -105,7 +105,9 @@ def _task(task: TaskRow, workers: Sequence[WorkerSummary], now_ms: int) -> tuple
     match task.state:
         case "queued":
             when = words.moment(task.due_ms, now_ms)
-            detail = f"attempt {task.attempt} at {when}" if task.due_ms > now_ms else f"attempt {task.attempt}, due {when}"
+            detail = (
+                f"attempt {task.attempt} at {when}" if task.due_ms > now_ms else f"attempt {task.attempt}, due {when}"
+            )
             until: int | None = task.due_ms
         case "started":
             worker = next((each.identity for each in workers if each.session_key == task.owner), "gone")

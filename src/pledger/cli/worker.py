@@ -48,7 +48,9 @@ def worker(
         ),
     ],
     *,
-    task_queue: Annotated[str, typer.Option("--task-queue", help="Only runs and activities of this queue.")] = "default",
+    task_queue: Annotated[
+        str, typer.Option("--task-queue", help="Only runs and activities of this queue.")
+    ] = "default",
     max_concurrent_activities: Annotated[
         int, typer.Option("--max-concurrent-activities", min=1, help="Attempts at a time.")
     ] = 1_000,
@@ -79,7 +81,8 @@ def worker(
         ),
     ] = timedelta(seconds=30),
     verify: Annotated[
-        float, typer.Option("--verify", min=0.0, max=1.0, help="The share of finished runs that is replayed and compared.")
+        float,
+        typer.Option("--verify", min=0.0, max=1.0, help="The share of finished runs that is replayed and compared."),
     ] = 0.01,
     build_id: Annotated[
         str | None,
@@ -96,9 +99,10 @@ def worker(
     namespace: options.Namespace = "default",
     as_json: options.Json = False,
 ) -> int:
-    """Run workflows and activities until SIGTERM or Ctrl-C, then stop gracefully; a second one stops at once.
+    """Run workflows and activities.
 
-    Any number of workers may share a ledger. With --json, the log is one JSON object a line on stdout.
+    Until SIGTERM or Ctrl-C; then running activities may end within the grace period, and a second one stops at once. Any
+    number of workers may share a ledger. With --json, the log is one JSON object a line on stdout.
     """
     set_up_logging(log_level, as_json=as_json)
     code = load_code(target)

@@ -1,1 +1,4 @@
-"""Drives machines: transitions, group commit, timers, inbox, activities, leases. Clock, store and randomness come in."""
+"""Drives machines: transitions, group commit, timers, inbox, activities, leases.
+
+Clock, store and randomness are handed in.
+"""

@@ -1,9 +1,9 @@
 """Dispatch of activities: starting attempts, their time-outs and heartbeats, and what becomes of a failed one.
 
-Two kinds of attempt. An *eager* one runs beside its run, in the worker that owns it: the transition that scheduled it is
-its record, and its outcome goes straight into the run's next transition. A *claimed* one comes from a task row, which is
-its record; when the run is owned elsewhere its outcome goes back into that row. Retries always go through a row: it is
-written before the attempt starts (intent before effect) and any worker may take it.
+Two kinds of attempt. An *eager* one runs beside its run, in the worker that owns it: the transition that scheduled it
+is its record, and its outcome goes straight into the run's next transition. A *claimed* one comes from a task row,
+which is its record; when the run is owned elsewhere its outcome goes back into that row. Retries always go through a
+row: it is written before the attempt starts (intent before effect) and any worker may take it.
 """
 
 from __future__ import annotations
@@ -419,14 +419,16 @@ class Activities:
         return any((found := attempts.get((run_key, each))) is not None and found.row is None for each in event_ids)
 
     def running_rows(self, run_key: int) -> set[int]:
-        """event ids of the run's claimed attempts that run here."""
+        """Event ids of the run's claimed attempts that run here."""
         return {event_id for key, event_id in self._attempts if key == run_key}
 
     def _heartbeat(self, attempt: Attempt) -> None:
         now_ms = self._clock.now_ms()
         attempt.beat_at = now_ms
         options = attempt.command.options
-        every = HEARTBEAT_FLUSH_MS if options.heartbeat_ms is None else min(HEARTBEAT_FLUSH_MS, options.heartbeat_ms // 2)
+        every = (
+            HEARTBEAT_FLUSH_MS if options.heartbeat_ms is None else min(HEARTBEAT_FLUSH_MS, options.heartbeat_ms // 2)
+        )
         if now_ms - attempt.beat_flushed_at < every:
             return
         attempt.beat_flushed_at = now_ms

@@ -15,9 +15,7 @@ class Alarms:
     An entry that is no longer right is left in the heap and found out when it comes up: the receiver asks the run.
     """
 
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, clock: LedgerClock, ring: Callable[[list[int]], None]
-    ) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, clock: LedgerClock, ring: Callable[[list[int]], None]) -> None:
         self._loop = loop
         self._clock = clock
         self._ring = ring

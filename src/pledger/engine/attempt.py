@@ -55,7 +55,7 @@ class Attempt:
         "unwritten_beat",
     )
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 - by position: one is made for every step
         self,
         definition: ActivityDefinition[Any, Any],
         identity: RunIdentity,

@@ -16,8 +16,8 @@ _TEXT_MAX: Final = 16_000
 
 
 def reason(error: BaseException, now_ms: int, event_id: int) -> bytes:
-    """A block's reason as JSON: kind ("nondeterminism", "forbidden_call", "corrupt" or "bug"), type, message, traceback,
-    at_ms, event_id (the event that would have been next)."""
+    """A block's reason as JSON: reason ("nondeterminism", "forbidden_call", "corrupt" or "bug"), type, message,
+    traceback, at_ms, event_id (the event that would have been next)."""
     match error:
         case errors.NondeterminismError():
             kind = "nondeterminism"
@@ -58,7 +58,8 @@ def to_error(block: bytes, workflow_id: str, workflow_type: str, run_id: str) ->
     """What `handle.result()` raises while the run is blocked."""
     fields = read(block)
     return errors.RunBlockedError(
-        f"workflow {workflow_id!r} ({workflow_type}, run {run_id}) is blocked by {fields['type']}: {fields['message']}\n"
+        f"workflow {workflow_id!r} ({workflow_type}, run {run_id}) is blocked by {fields['type']}: "
+        f"{fields['message']}\n"
         f"Its state is intact. Deploy a fix (or roll back): a worker with fitting code takes the run and goes on.\n"
         f"{fields['traceback']}".rstrip(),
         workflow_id=workflow_id,

@@ -26,7 +26,7 @@ async def in_callback(loop: asyncio.AbstractEventLoop, call: Callable[[], T]) ->
             future.set_result(call())
         except SystemExit as error:
             future.set_exception(InternalError(f"workflow code raised SystemExit({error.code!r})"))
-        except BaseException as error:  # noqa: BLE001 - handed to the waiter
+        except BaseException as error:
             if isinstance(error, KeyboardInterrupt):
                 raise
             future.set_exception(error)

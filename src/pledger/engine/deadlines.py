@@ -21,9 +21,7 @@ _SWEEP_AT: Final = 256
 class Deadlines:
     """passed: called with an attempt whose deadline has passed, unless it finished before."""
 
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, clock: LedgerClock, passed: Callable[[Attempt], None]
-    ) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, clock: LedgerClock, passed: Callable[[Attempt], None]) -> None:
         self._loop = loop
         self._clock = clock
         self._passed = passed

@@ -127,7 +127,9 @@ class Engine:
             cached_max=limits.cached_runs_max,
             lease_ms=limits.lease_ms,
         )
-        self._verification = Verification(connection.store, self.workflows, self._loop, randomness, limits.verified_share)
+        self._verification = Verification(
+            connection.store, self.workflows, self._loop, randomness, limits.verified_share
+        )
 
     # Life -------------------------------------------------------------------------------------------------------------
 
@@ -214,7 +216,9 @@ class Engine:
                 return
             try:
                 if run.gone:
-                    raise errors.RunClosedError(f"{run.identity} closed or moved before the query was answered; ask again")
+                    raise errors.RunClosedError(
+                        f"{run.identity} closed or moved before the query was answered; ask again"
+                    )
                 future.set_result(run.machine.query(name, args))
             except errors.PledgerError as error:
                 future.set_exception(error)
@@ -241,9 +245,7 @@ class Engine:
     def run_blocked(self, run_key: int) -> None:
         self.connection.run_changed(run_key)
 
-    def run_released(self, run_key: int, due_ms: int | None) -> None:
-        if due_ms is None:
-            return
+    def run_released(self, due_ms: int | None) -> None:
         self._intake.due(due_ms)
 
     def task_queued(self, due_ms: int) -> None:

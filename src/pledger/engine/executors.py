@@ -27,9 +27,7 @@ class Executors:
         self._threads_max = threads_max
         self._pool: ThreadPoolExecutor | None = None
 
-    def start(
-        self, attempt: Attempt, args: list[Any], done: Callable[[Attempt, asyncio.Future[Any]], None]
-    ) -> None:
+    def start(self, attempt: Attempt, args: list[Any], done: Callable[[Attempt, asyncio.Future[Any]], None]) -> None:
         """Run the attempt's code; `done` gets it with the finished future."""
         context = contextvars.copy_context()
         context.run(running.set, attempt)
@@ -38,7 +36,7 @@ class Executors:
         match definition.executor:
             case "async":
                 task = self._loop.create_task(definition.fn(*args), context=context)
-                attempt.stop = task.cancel
+                attempt.stop = functools.partial(_cancel, task)
                 future = task
             case "thread":
                 attempt.cancel_event = threading.Event()
@@ -58,3 +56,7 @@ class Executors:
         """Let idle threads end. One that still runs code of an abandoned attempt is not waited for."""
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _cancel(task: asyncio.Task[Any]) -> None:
+    task.cancel()

@@ -1,13 +1,14 @@
 """What comes to a worker from outside: runs to claim, messages and questions for its runs, due tasks, orphans.
 
 One task per worker. It sleeps until somebody in this process says that there is something, the store says that another
-process may have written, or the next thing is due; then it looks at what the reason calls for. Nothing is scanned: every
-question goes to an index, and an idle worker asks next to nothing.
+process may have written, or the next thing is due; then it looks at what the reason calls for. Nothing is scanned:
+every question goes to an index, and an idle worker asks next to nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
@@ -238,7 +239,7 @@ class Intake:
             if run.inputs and not run.gone:
                 self._runs.make_ready(run)
             for request in await self._store.read_requests(run_key):
-                self._runs.when_at_rest(run, lambda run=run, request=request: self._answer(run, request))
+                self._runs.when_at_rest(run, functools.partial(self._answer, run, request))
 
     def _take_task(self, run: ActiveRun, task: TaskRow) -> None:
         waits = run.machine.awaits(task.event_id) and -task.event_id not in run.origins

@@ -9,7 +9,7 @@ from pledger.engine.port import TERMINAL, Condition
 from pledger.errors import InvalidFilterError
 
 if TYPE_CHECKING:
-    from sqlglot import Expression
+    from sqlglot import Expr
 
 #: Rows read at a time.
 PAGE: Final = 200
@@ -49,10 +49,12 @@ def parse(text: str) -> list[Condition]:
             f"the filter {text!r} does not parse: {str(error).splitlines()[0]}. Write it like: "
             f"status = 'running' and type = 'fulfil'"
         ) from error
-    return [_condition(part, text) for part in tree.flatten()] if isinstance(tree, exp.And) else [_condition(tree, text)]
+    return (
+        [_condition(part, text) for part in tree.flatten()] if isinstance(tree, exp.And) else [_condition(tree, text)]
+    )
 
 
-def _condition(part: Expression, text: str) -> Condition:
+def _condition(part: Expr, text: str) -> Condition:
     from sqlglot import exp  # noqa: PLC0415 - see parse
 
     operators = {exp.EQ: "=", exp.NEQ: "!=", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">="}
@@ -60,14 +62,14 @@ def _condition(part: Expression, text: str) -> Condition:
     if isinstance(part, exp.In):
         column = _column(part.this, text)
         return Condition(column, "in", tuple(_value(column, each, text) for each in part.expressions))
-    operator = operators.get(type(part))
-    if operator is None:
+    operator = next((sign for kind, sign in operators.items() if isinstance(part, kind)), None)
+    if operator is None or not isinstance(part, exp.Binary):
         _refuse(text, f"{part.sql()!r} is not a comparison; use = != < <= > >= in, joined by `and`")
     column = _column(part.left, text)
     return Condition(column, operator, _value(column, part.right, text))
 
 
-def _column(found: Expression, text: str) -> str:
+def _column(found: Expr, text: str) -> str:
     name = found.name.lower()
     column = FIELDS.get(name)
     if column is None:
@@ -75,7 +77,7 @@ def _column(found: Expression, text: str) -> str:
     return column
 
 
-def _value(column: str, found: Expression, text: str) -> Any:
+def _value(column: str, found: Expr, text: str) -> Any:
     from sqlglot import exp  # noqa: PLC0415 - see parse
 
     if column == "blocked":

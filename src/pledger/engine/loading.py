@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import random
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import msgspec
 
@@ -85,12 +86,14 @@ class HistoryReader:
     def check_end(self, row: RunRow) -> None:
         """The history must end where the run's row says. Raises CorruptHistoryError."""
         if self.last_event != row.last_event or self.head != row.head:
-            self._corrupt(self.last_event + 1, f"the run's row knows {row.last_event} events, the history {self.last_event}")
+            self._corrupt(
+                self.last_event + 1, f"the run's row knows {row.last_event} events, the history {self.last_event}"
+            )
 
-    def _corrupt(self, event_id: int, what: str) -> Any:
+    def _corrupt(self, event_id: int, what: str) -> NoReturn:
         raise errors.CorruptHistoryError(
-            f"the history of run {self._run_id} is damaged at event {event_id}: {what}. The run is parked and nothing is "
-            f"changed; restore the file from a backup, or look at what is left with `pledger history --json`",
+            f"the history of run {self._run_id} is damaged at event {event_id}: {what}. The run is parked and nothing "
+            f"is changed; restore the file from a backup, or look at what is left with `pledger history --json`",
             run_id=self._run_id,
             event_id=event_id,
         )
@@ -135,7 +138,7 @@ class Loader:
             await self._replay(run, row)
             waiting = await self._store.read_inbox(row.chain_key)
             tasks = await self._store.read_tasks(row.run_key)
-        except BaseException as error:  # noqa: BLE001 - user code, the store, a damaged history: the run may not be stranded
+        except BaseException as error:
             await in_callback(self._loop, machine.destroy)
             if isinstance(error, (KeyboardInterrupt, asyncio.CancelledError)):
                 raise
@@ -159,7 +162,7 @@ class Loader:
         while reader.last_event < row.last_event and (page := await reader.next_page()):
             if run.last_event == 0 and isinstance(page[0].inputs[0], RunStarted):
                 run.deadline_ms = page[0].inputs[0].deadline_ms
-            await in_callback(self._loop, lambda page=page: [run.machine.replay(each) for each in page])
+            await in_callback(self._loop, functools.partial(run.machine.replay_all, page))
             run.last_event = reader.last_event
         reader.check_end(row)
         run.time_ms, run.code = reader.time_ms, reader.code
@@ -242,3 +245,5 @@ def take_message(run: ActiveRun, message: Message) -> None:
             run.add(events.SignalReceived(message.name, message.body, message.message_id), message.message_key)
         case "cancel":
             run.add(events.CancelRequested(message.body.decode(), message.message_id), message.message_key)
+        case unknown:
+            raise errors.InternalError(f"{run.identity} has a message of the unknown kind {unknown!r}")

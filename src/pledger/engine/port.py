@@ -38,15 +38,19 @@ TERMINAL: Final = frozenset(
 )
 
 
-class Row(msgspec.Struct, gc=False):
-    """Base of what goes in and comes out: plain, quick to make, and never part of a reference cycle (so the garbage
-    collector need not look at it)."""
+class Record(msgspec.Struct, frozen=True, gc=False):
+    """Base of what a store holds and answers: plain, quick to make, and never part of a reference cycle (so that the
+    garbage collector need not look at it)."""
+
+
+class Write(msgspec.Struct, gc=False):
+    """Base of the operations: the same, and open to the store, which fills in what it alone knows."""
 
 
 # What a store holds ---------------------------------------------------------------------------------------------------
 
 
-class RunRow(Row, frozen=True):
+class RunRow(Record, frozen=True):
     """One run as lists and descriptions show it.
 
     last_event: position of its newest event, 0 before the first transition. head: checksum of its newest transition.
@@ -76,7 +80,7 @@ class RunRow(Row, frozen=True):
     blocked_code: str | None
 
 
-class Message(Row, frozen=True):
+class Message(Record, frozen=True):
     """One message of a chain's inbox. kind: "start" (body: an encoded RunStarted), "signal" (body: JSON array of
     arguments) or "cancel" (body: the reason in UTF-8; name is empty).
 
@@ -94,7 +98,7 @@ class Message(Row, frozen=True):
     event_id: int | None = None
 
 
-class TaskRow(Row, frozen=True):
+class TaskRow(Record, frozen=True):
     """A pending activity that lives in the store: queued, retrying, heartbeating or run by another worker.
 
     Identity: (run_key, event_id); event_id is where the activity was scheduled. attempt: 1-based, the one that is
@@ -128,7 +132,7 @@ class TaskRow(Row, frozen=True):
     cancel_requested: bool = False
 
 
-class AttemptRecord(Row, frozen=True):
+class AttemptRecord(Record, frozen=True):
     """One line of the bounded attempt log. outcome: "failed", "timed_out", "lost", "cancelled", "late".
 
     failure: encoded Failure, or None.
@@ -144,7 +148,7 @@ class AttemptRecord(Row, frozen=True):
     failure: bytes | None = None
 
 
-class SessionRow(Row, frozen=True):
+class SessionRow(Record, frozen=True):
     """A worker process. identity: what people call it (host, process id). expires_ms: end of its lease."""
 
     session_key: int
@@ -155,7 +159,7 @@ class SessionRow(Row, frozen=True):
     expires_ms: int
 
 
-class Request(Row, frozen=True):
+class Request(Record, frozen=True):
     """A question to the owner of a run. kind: "query". body: JSON array of arguments.
 
     answer: JSON once answered well; failure: encoded Failure once answered badly.
@@ -192,14 +196,14 @@ class IdConflictPolicy(Enum):
     TERMINATE_EXISTING = "terminate_existing"
 
 
-class Append(Row):
+class Append(Write):
     """One transition of one run, by its owner.
 
     expected_event: the run's last event before. last_event: after. due_ms: see RunRow. closed: the terminal status,
     or None. release: the owner lets go of the run with this append (closing always does).
     consumed: (message_key, event_id) of the messages that became inputs. tasks: task rows to write (or overwrite);
-    dropped: event ids whose task row goes away; cancelled: event ids whose attempt should stop (a queued row becomes due
-    at once, so that whoever claims it can report the cancellation). attempts: log lines.
+    dropped: event ids whose task row goes away; cancelled: event ids whose attempt should stop (a queued row becomes
+    due at once, so that whoever claims it can report the cancellation). attempts: log lines.
     """
 
     run_key: int
@@ -218,7 +222,7 @@ class Append(Row):
     attempts: Sequence[AttemptRecord] = ()
 
 
-class StartRun(Row):
+class StartRun(Write):
     """Create a chain and its first run. started: an encoded RunStarted.
 
     owner None: the run waits for a worker, `started` is its first message. With an owner, `first` is the run's first
@@ -239,7 +243,7 @@ class StartRun(Row):
     first: Append | None = None
 
 
-class Release(Row):
+class Release(Write):
     """The owner lets go of a run that is not changed. due_ms: as in RunRow. Answered WON or LOST.
 
     A run whose inbox holds waiting messages, or that has a task with an outcome, becomes due at once whatever due_ms
@@ -251,7 +255,7 @@ class Release(Row):
     due_ms: int | None
 
 
-class Block(Row):
+class Block(Write):
     """The owner lets go of a run that its code cannot carry on. reason: JSON object. Answered WON or LOST."""
 
     run_key: int
@@ -260,14 +264,14 @@ class Block(Row):
     code: str
 
 
-class ConfirmClaim(Row):
+class ConfirmClaim(Write):
     """A claimed run was loaded and is alive: its count of claims without progress goes back to 0."""
 
     run_key: int
     fence: int
 
 
-class PutTask(Row):
+class PutTask(Write):
     """Write (or overwrite) a task row outside of a transition, by the run's owner. Answered WON or LOST."""
 
     fence: int
@@ -275,7 +279,7 @@ class PutTask(Row):
     attempts: Sequence[AttemptRecord] = ()
 
 
-class FinishTask(Row):
+class FinishTask(Write):
     """The session that runs an attempt brings its outcome. Wins only while the row is started by it, at this attempt.
 
     requeue: the row as it shall wait for the next attempt, or None; outcome: encoded ActivityCompleted or
@@ -291,7 +295,7 @@ class FinishTask(Row):
     attempts: Sequence[AttemptRecord] = ()
 
 
-class ExpireTask(Row):
+class ExpireTask(Write):
     """A queued row waited past its expires_ms. Wins only while it is still queued at this attempt; wakes the run."""
 
     run_key: int
@@ -300,7 +304,7 @@ class ExpireTask(Row):
     outcome: bytes
 
 
-class Heartbeat(Row):
+class Heartbeat(Write):
     """Details of a started attempt. Answered HEARTBEAT_OK, CANCEL_REQUESTED, or LOST when it is not its attempt any
     more."""
 
@@ -311,13 +315,13 @@ class Heartbeat(Row):
     details: bytes | None
 
 
-class LogAttempts(Row):
+class LogAttempts(Write):
     """Lines for the attempt log that belong to no other operation: late results. Answered WON."""
 
     attempts: Sequence[AttemptRecord]
 
 
-class Send(Row):
+class Send(Write):
     """A message for the chain whose current run is `run_key`. Answered Sent, DUPLICATE or CLOSED.
 
     A message_id that the chain has seen is DUPLICATE, also after the message was delivered. `keep_id` False: the id
@@ -335,7 +339,7 @@ class Send(Row):
     local: Sequence[int] = ()
 
 
-class Terminate(Row):
+class Terminate(Write):
     """Close an open run from outside: `transition` is encoded by the caller against the row it read.
 
     Wins by the same compare-and-set as an append, on (open, last event), whoever owns the run; raises the fence.
@@ -374,21 +378,21 @@ class Reply(Enum):
     CANCEL_REQUESTED = "cancel_requested"
 
 
-class Started(Row, frozen=True):
+class Started(Record, frozen=True):
     """A new run exists."""
 
     run_key: int
     chain_key: int
 
 
-class Existing(Row, frozen=True):
+class Existing(Record, frozen=True):
     """No new run: the workflow id has this one. decision: what the policies make of it."""
 
     run: RunRow
     decision: Literal["use", "refuse", "terminate"]
 
 
-class Sent(Row, frozen=True):
+class Sent(Record, frozen=True):
     """The message is in the inbox. owner: the session that holds the run, or None."""
 
     owner: int | None
@@ -460,7 +464,7 @@ class Ledger(Protocol):
     async def count_runs(self, namespace: str, where: Sequence[Condition]) -> int: ...
 
 
-class Condition(Row, frozen=True):
+class Condition(Record, frozen=True):
     """One comparison of a list filter, parsed and checked: column is one of LIST_COLUMNS, operator one of
     = != < <= > >= in. `in` has a tuple as value. Columns that are None meet only `!=`."""
 

@@ -42,6 +42,7 @@ class Order(msgspec.Struct, frozen=True):
     qualname: str
     command: bytes
     identity: dict[str, str]
+    segment: int
     event_id: int
     number: int
     scheduled_ms: int
@@ -49,9 +50,7 @@ class Order(msgspec.Struct, frozen=True):
     row: bytes | None
 
 
-def run_in_process(
-    loop: asyncio.AbstractEventLoop, attempt: Attempt
-) -> tuple[asyncio.Future[Any], Callable[[], None]]:
+def run_in_process(loop: asyncio.AbstractEventLoop, attempt: Attempt) -> tuple[asyncio.Future[Any], Callable[[], None]]:
     """Start the attempt's function in a new process; the future of its result, and the way to stop it."""
     future: asyncio.Future[Any] = loop.create_future()
     ours, theirs = _spawn.Pipe(duplex=False)
@@ -94,7 +93,15 @@ def _order(attempt: Attempt) -> Order:
         fn.__module__,
         fn.__qualname__,
         msgspec.msgpack.encode(attempt.command),
-        {name: getattr(who, name) for name in ("namespace", "workflow_id", "run_id", "workflow_type", "task_queue")},
+        {
+            "namespace": who.namespace,
+            "workflow_id": who.workflow_id,
+            "run_id": who.run_id,
+            "workflow_type": who.workflow_type,
+            "task_queue": who.task_queue,
+            "chain_id": who.chain_id,
+        },
+        who.segment,
         attempt.event_id,
         attempt.number,
         attempt.scheduled_ms,
@@ -161,6 +168,19 @@ def _definition(order: Order) -> ActivityDefinition[Any, Any]:
     return found
 
 
+def _identity(order: Order) -> RunIdentity:
+    who = order.identity
+    return RunIdentity(
+        namespace=who["namespace"],
+        workflow_id=who["workflow_id"],
+        run_id=who["run_id"],
+        workflow_type=who["workflow_type"],
+        task_queue=who["task_queue"],
+        chain_id=who["chain_id"],
+        segment=order.segment,
+    )
+
+
 class _Remote(Attempt):
     """The attempt as its own process sees it: heartbeats go over the pipe."""
 
@@ -170,7 +190,7 @@ class _Remote(Attempt):
         row = None if order.row is None else msgspec.msgpack.decode(order.row, type=TaskRow)
         super().__init__(
             definition,
-            RunIdentity(**order.identity),
+            _identity(order),
             os.getpid(),
             order.event_id,
             msgspec.msgpack.decode(order.command, type=events.ScheduleActivity),

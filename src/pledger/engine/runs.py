@@ -12,8 +12,6 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
-import msgspec
-
 from pledger import errors
 from pledger.engine import blocks, port
 from pledger.engine.active_run import ActiveRun
@@ -42,7 +40,7 @@ class Listener(Protocol):
 
     def run_closed(self, run_key: int, status: RunStatus, command: Command | None) -> None: ...
     def run_blocked(self, run_key: int) -> None: ...
-    def run_released(self, run_key: int, due_ms: int | None) -> None: ...
+    def run_released(self, due_ms: int | None) -> None: ...
     def task_queued(self, due_ms: int) -> None: ...
 
 
@@ -186,7 +184,7 @@ class Runs:
     def _activate(self, run: ActiveRun) -> None:
         try:
             built = self._transition(run)
-        except BaseException as error:  # noqa: BLE001 - a bug in user code must block its run, not stop the worker
+        except BaseException as error:
             if isinstance(error, KeyboardInterrupt):
                 raise
             self.block(run, error)
@@ -208,7 +206,7 @@ class Runs:
             machine.destroy()
             self._committer.submit(start, done)
             return
-        assert built is not None  # noqa: S101 - a start is an input
+        assert built is not None
         run.in_flight = True
         start.owner, start.first = self._session_key(), built.append
 
@@ -258,9 +256,7 @@ class Runs:
     ) -> InFlight:
         code = None if run.code == self._code else self._code
         first = run.last_event + 1
-        body = transition.encode(
-            Transition(transition.FORMAT, now_ms, code, tuple(inputs), tuple(commands))
-        )
+        body = transition.encode(Transition(transition.FORMAT, now_ms, code, tuple(inputs), tuple(commands)))
         head = transition.checksum(run.head, first, body)
         last = run.last_event + len(inputs) + len(commands)
         append = port.Append(
@@ -289,7 +285,7 @@ class Runs:
         for event_id, command in enumerate(built.commands, built.first_command):
             kind = type(command)
             if kind is events.ScheduleActivity:
-                assert isinstance(command, events.ScheduleActivity)  # noqa: S101 - narrows
+                assert isinstance(command, events.ScheduleActivity)
                 if (command.task_queue or own) == self._task_queue and activities.can_start(command):
                     activities.reserve()
                     built.eager.append((event_id, command))
@@ -300,7 +296,7 @@ class Runs:
                         )
                     )
             elif kind is events.CancelActivity:
-                assert isinstance(command, events.CancelActivity)  # noqa: S101 - narrows
+                assert isinstance(command, events.CancelActivity)
                 cancelled.append(command.scheduled_event_id)
         if tasks:
             built.append.tasks = tasks
@@ -426,7 +422,7 @@ class Runs:
                 return
             self.forget(run, "the run was handed back")
             if answer is port.Reply.WON:
-                self._listener.run_released(run.run_key, operation.due_ms)
+                self._listener.run_released(operation.due_ms)
             if done is not None:
                 done()
 

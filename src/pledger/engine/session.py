@@ -37,8 +37,7 @@ class LedgerClock:
 
     def now_ms(self) -> int:
         now = int(self._monotonic() * 1000 + self._offset_ms)
-        if now > self._last_ms:
-            self._last_ms = now
+        self._last_ms = max(self._last_ms, now)
         return self._last_ms
 
 
@@ -112,7 +111,7 @@ class Session:
 
     @property
     def key(self) -> int:
-        assert self._row is not None, "a session is opened before it is used"  # noqa: S101 - our own order of calls
+        assert self._row is not None, "a session is opened before it is used"
         return self._row.session_key
 
     async def open(self, identity: str, task_queue: str, code: str) -> None:

@@ -7,6 +7,7 @@ take-over of one of its runs would block. Better to hear of it from a run that h
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import random
 from typing import TYPE_CHECKING, Final
@@ -75,9 +76,7 @@ class Verification:
             await asyncio.sleep(0)
 
 
-async def replay_run(
-    store: Store, row: RunRow, definition: WorkflowDefinition, loop: asyncio.AbstractEventLoop
-) -> int:
+async def replay_run(store: Store, row: RunRow, definition: WorkflowDefinition, loop: asyncio.AbstractEventLoop) -> int:
     """Replay the whole history of a run, page by page, each in a plain callback of the loop; how many events it had.
 
     Raises NondeterminismError at the first difference, CorruptHistoryError for a damaged history.
@@ -86,7 +85,7 @@ async def replay_run(
     reader = HistoryReader(store, row.run_key, row.run_id)
     try:
         while page := await reader.next_page():
-            await in_callback(loop, lambda page=page: [machine.replay(each) for each in page])
+            await in_callback(loop, functools.partial(machine.replay_all, page))
         reader.check_end(row)
     finally:
         loop.call_soon(machine.destroy)

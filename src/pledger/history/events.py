@@ -25,7 +25,7 @@ class Event(msgspec.Struct, array_like=True, frozen=True, gc=False):
 # Inputs: past tense ---------------------------------------------------------------------------------------------------
 
 
-class RunStarted(Event, tag=1):
+class RunStarted(Event, tag=1, frozen=True):
     """The run exists.
 
     args: the arguments as one JSON array. seed: feeds every draw of the run, and its successors' after a reset.
@@ -39,7 +39,7 @@ class RunStarted(Event, tag=1):
     deadline_ms: int | None = None
 
 
-class ActivityCompleted(Event, tag=2):
+class ActivityCompleted(Event, tag=2, frozen=True):
     """result: JSON. attempt: the 1-based attempt that brought it."""
 
     scheduled_event_id: int
@@ -47,7 +47,7 @@ class ActivityCompleted(Event, tag=2):
     attempt: int = 1
 
 
-class ActivityFailed(Event, tag=3):
+class ActivityFailed(Event, tag=3, frozen=True):
     """No further attempt follows. retry_state: why ("maximum_attempts", "non_retryable", "timeout", "cancelled")."""
 
     scheduled_event_id: int
@@ -56,11 +56,11 @@ class ActivityFailed(Event, tag=3):
     attempt: int = 1
 
 
-class TimerFired(Event, tag=4):
+class TimerFired(Event, tag=4, frozen=True):
     started_event_id: int
 
 
-class SignalReceived(Event, tag=5):
+class SignalReceived(Event, tag=5, frozen=True):
     """args: JSON array. message_id: the sender's; one is delivered once in a chain."""
 
     name: str
@@ -68,20 +68,20 @@ class SignalReceived(Event, tag=5):
     message_id: str
 
 
-class CancelRequested(Event, tag=6):
+class CancelRequested(Event, tag=6, frozen=True):
     """request_id: names the cancel message, whose verdict is written when the run closes."""
 
     reason: str
     request_id: str
 
 
-class RunTerminated(Event, tag=7):
+class RunTerminated(Event, tag=7, frozen=True):
     """An operator ended the run; the code is not told."""
 
     reason: str
 
 
-class RunTimedOut(Event, tag=8):
+class RunTimedOut(Event, tag=8, frozen=True):
     """The run's own deadline passed; the code is not told."""
 
 
@@ -104,7 +104,7 @@ class ActivityOptions(msgspec.Struct, array_like=True, frozen=True, gc=False, om
     cancellation: str = "try"
 
 
-class ScheduleActivity(Event, tag=21):
+class ScheduleActivity(Event, tag=21, frozen=True):
     """args: JSON array. task_queue None: the run's own. idempotency_key None: the default, from the position."""
 
     activity_type: str
@@ -114,38 +114,38 @@ class ScheduleActivity(Event, tag=21):
     idempotency_key: str | None = None
 
 
-class CancelActivity(Event, tag=22):
+class CancelActivity(Event, tag=22, frozen=True):
     scheduled_event_id: int
 
 
-class StartTimer(Event, tag=23):
+class StartTimer(Event, tag=23, frozen=True):
     """delay_ms counts from the transition's time; fire_at_ms is that sum, so that nothing has to add it again."""
 
     delay_ms: int
     fire_at_ms: int
 
 
-class CancelTimer(Event, tag=24):
+class CancelTimer(Event, tag=24, frozen=True):
     started_event_id: int
 
 
-class RecordPatch(Event, tag=25):
+class RecordPatch(Event, tag=25, frozen=True):
     """The run took the new side of `workflow.patched(patch_id)`."""
 
     patch_id: str
 
 
-class CompleteRun(Event, tag=31):
+class CompleteRun(Event, tag=31, frozen=True):
     """result: JSON."""
 
     result: bytes
 
 
-class FailRun(Event, tag=32):
+class FailRun(Event, tag=32, frozen=True):
     failure: Failure
 
 
-class CancelRun(Event, tag=33):
+class CancelRun(Event, tag=33, frozen=True):
     """The code ended by the cancellation that was asked of it."""
 
     failure: Failure
@@ -162,14 +162,7 @@ Input: TypeAlias = (
     | RunTimedOut
 )
 Command: TypeAlias = (
-    ScheduleActivity
-    | CancelActivity
-    | StartTimer
-    | CancelTimer
-    | RecordPatch
-    | CompleteRun
-    | FailRun
-    | CancelRun
+    ScheduleActivity | CancelActivity | StartTimer | CancelTimer | RecordPatch | CompleteRun | FailRun | CancelRun
 )
 ClosingCommand: TypeAlias = CompleteRun | FailRun | CancelRun
 

@@ -76,7 +76,9 @@ def from_exception(error: BaseException, *, depth: int = 0) -> Failure:
             return Failure("activity", "ActivityError", message, text, cause=inner, attributes=attributes)
         case errors.TimeoutError():
             details = None if error.last_heartbeat_details is None else _details((error.last_heartbeat_details,))
-            return Failure("timeout", "TimeoutError", message, text, details, cause=inner, attributes={"kind": error.kind})
+            return Failure(
+                "timeout", "TimeoutError", message, text, details, cause=inner, attributes={"kind": error.kind}
+            )
         case errors.WorkerLostError():
             return Failure("worker_lost", "WorkerLostError", message, text, cause=inner)
         case errors.TerminatedError():

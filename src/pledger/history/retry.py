@@ -1,4 +1,7 @@
-"""Retry arithmetic: how long to wait after a failed attempt, and when to give up. Pure; jitter's draw is an argument."""
+"""Retry arithmetic: how long to wait after a failed attempt, and when to give up.
+
+Pure: the draw for the jitter is an argument.
+"""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ def _timer_cancelled(state: RunState, event: events.CancelTimer) -> None:
     state.timers.pop(event.started_event_id, None)
 
 
-def _signal(state: RunState, event: events.SignalReceived) -> None:
+def _signal(state: RunState, _: events.SignalReceived) -> None:
     state.signals += 1
 
 
@@ -173,7 +173,7 @@ def _terminated(state: RunState, event: events.RunTerminated) -> None:
     state.reason = event.reason
 
 
-def _timed_out(state: RunState, event: events.RunTimedOut) -> None:
+def _timed_out(state: RunState, _: events.RunTimedOut) -> None:
     _close(state, "timed_out")
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import msgspec
 
@@ -19,10 +19,7 @@ from pledger.history.transition import FORMAT, Transition
 
 #: Fields whose bytes are JSON.
 _JSON_FIELDS: Final = frozenset({"args", "result", "details"})
-_BY_NAME: Final = {
-    cls.__name__: cls
-    for cls in (*events.Input.__args__, *events.Command.__args__)  # type: ignore[attr-defined] # unions at run time
-}
+_BY_NAME: Final = {cls.__name__: cls for cls in (*get_args(events.Input), *get_args(events.Command))}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """The context of one run: what the workflow API does while the run's code is being activated.
 
-Every call of user code that asks for something (an activity, a timer, a patch) becomes an `Asked`: a command and whatever
-waits for its outcome. Commands get their event ids when the transition is sealed, not when they are asked for: inside a
-transition order carries no meaning, and on replay the ids are those of the record.
+Every call of user code that asks for something (an activity, a timer, a patch) becomes an `Asked`: a command and
+whatever waits for its outcome. Commands get their event ids when the transition is sealed, not when they are asked for:
+inside a transition order carries no meaning, and on replay the ids are those of the record.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     import random
     import uuid
 
-    import msgspec
 
 T = TypeVar("T")
 
@@ -117,7 +116,7 @@ class RunContext:
 
     def __init__(self, identity: RunIdentity, seed: bytes) -> None:
         self.identity = identity
-        self.loop = WorkflowLoop(self, seed)
+        self.loop = WorkflowLoop(self, seed)  # type: ignore[abstract] # the rest refuses, see there
         self.draws = Draws(seed)
         self.asked: list[Asked] = []
         self.withdrawals = 0
@@ -164,7 +163,9 @@ class RunContext:
             # BaseException: clean-up code of a run that leaves memory must not go on as if it were live.
             raise asyncio.CancelledError("this run has left the worker's memory")
         remedy = "only read state here; act in the run method, a signal or an update"
-        raise ForbiddenCallError(f"{self.read_only} may not act or draw: {remedy}", call=str(self.read_only), remedy=remedy)
+        raise ForbiddenCallError(
+            f"{self.read_only} may not act or draw: {remedy}", call=str(self.read_only), remedy=remedy
+        )
 
     def schedule_activity(
         self,
@@ -325,7 +326,7 @@ def schedule_call(
     )
 
 
-ActivityDefinition.schedule = staticmethod(schedule_call)  # type: ignore[assignment]
+ActivityDefinition.schedule = staticmethod(schedule_call)
 
 
 def caller_name(depth: int) -> str:

@@ -1,4 +1,7 @@
-"""Definitions: what `workflow.defn` and `activity.defn` make of functions and classes. The contract of a step lives here."""
+"""Definitions: what `workflow.defn` and `activity.defn` make of functions and classes.
+
+The contract of a step lives here.
+"""
 
 from __future__ import annotations
 
@@ -131,7 +134,7 @@ class ActivityDefinition(Generic[P, R]):
 
 
 def executor_of(fn: Callable[..., Any], chosen: Executor | None) -> Executor:
-    """Where the function runs: async functions on the worker's loop, plain ones in threads unless a process is chosen."""
+    """Where the function runs: async ones on the worker's loop, plain ones in a thread unless a process is chosen."""
     is_async = inspect.iscoroutinefunction(fn)
     if chosen is None:
         return "async" if is_async else "thread"
@@ -248,7 +251,9 @@ def _class_definition(
         is_async = inspect.iscoroutinefunction(fn)
         known[handler] = Handler(handler, attribute, Signature.of(fn, skip_self=True), is_async)
     if len(runs) != 1:
-        raise UsageError(f"workflow class {name!r} needs exactly one method decorated with @workflow.run, has {len(runs)}")
+        raise UsageError(
+            f"workflow class {name!r} needs exactly one method decorated with @workflow.run, has {len(runs)}"
+        )
     run = getattr(cls, runs[0])
     if not inspect.iscoroutinefunction(run):
         raise UsageError(f"workflow {name!r}: its run method {runs[0]!r} must be async")
@@ -262,7 +267,7 @@ def _class_definition(
         failure_exception_types,
         deadline,
         owner,
-        getattr(cls.__init__, _INIT, False),
+        getattr(vars(cls).get("__init__"), _INIT, False),
     )
     run.__pledger_class__ = definition
     return definition

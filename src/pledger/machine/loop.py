@@ -103,7 +103,7 @@ class LoopTimer(asyncio.TimerHandle):
     def ready(self) -> Ready:
         """The callback, now that the timer fired."""
         self._scheduled = False
-        self.due = Ready(self._callback, self._args, self._context)
+        self.due = Ready(self._callback, tuple(self._args), self._context)
         return self.due
 
     @property
@@ -179,7 +179,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         ready = self._ready
         while ready:
             handle = ready.popleft()
-            if not handle._cancelled:  # type: ignore[attr-defined] # noqa: SLF001 - its own kind of handle
+            if not handle._cancelled:  # noqa: SLF001 - its own kind of handle
                 try:
                     handle._context.run(handle._callback, *handle._args)  # type: ignore[attr-defined] # noqa: SLF001
                 except Exception as error:  # noqa: BLE001 - user callbacks; kept for the machine to judge
@@ -240,9 +240,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         context: contextvars.Context | None,
     ) -> LoopTimer:
         when = (self.now_ms + delay_ms) / 1000
-        timer = LoopTimer(
-            when, callback, args, contextvars.copy_context() if context is None else context, self.owner
-        )
+        timer = LoopTimer(when, callback, args, contextvars.copy_context() if context is None else context, self.owner)
         if delay_ms <= 0:
             self._ready.append(timer.ready())
         else:
@@ -263,9 +261,8 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         context: contextvars.Context | None = None,
         **_: Any,  # eager_start and what later versions add: a matter of order, which carries no meaning here
     ) -> WorkflowTask[T]:
-        if isinstance(coro, asyncio.Future):
-            # Calling an activity gives a future, and reads like calling any async function: as a task it is one too.
-            coro = _outcome_of(coro)
+        # Calling an activity gives a future, and reads like calling any async function: as a task it is one too.
+        coroutine = _outcome_of(coro) if isinstance(coro, asyncio.Future) else coro
         parent = asyncio.current_task(self)
         if isinstance(parent, WorkflowTask):
             path = (*parent.path, parent.children)
@@ -277,7 +274,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
             self._root_children += 1
         if len(path) > PATH_MAX:
             path = (zlib.crc32(repr(path).encode()),)
-        task = WorkflowTask(coro, loop=self, path=path, name=name, context=context)
+        task = WorkflowTask(coroutine, loop=self, path=path, name=name, context=context)
         tasks = self._tasks
         tasks.append(task)
         if len(tasks) > self._tasks_limit:
@@ -304,7 +301,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         if isinstance(error, Exception) and "future" not in context and "task" not in context:
             self.failures.append(error)
 
-    # Async generators: kept, so that an eviction can close them in a dead context ---------------------------------------
+    # Async generators: kept, so that an eviction can close them in a dead context -------------------------------------
 
     def generator_started(self, generator: AsyncGenerator[Any, Any]) -> None:
         self._generators.add(generator)
@@ -314,48 +311,25 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
 
     # What workflow code may not have ----------------------------------------------------------------------------------
 
-    def _refuse(self, call: str) -> NoReturn:
+    def refuse(self, call: str) -> NoReturn:
         remedy = "do it in an activity"
         raise ForbiddenCallError(
             f"{call} was called in workflow code, which has no threads and no I/O: {remedy}", call=call, remedy=remedy
         )
 
-    def run_in_executor(self, *_: Any, **__: Any) -> NoReturn:
-        self._refuse("loop.run_in_executor")
-
-    def call_soon_threadsafe(self, *_: Any, **__: Any) -> NoReturn:
-        self._refuse("loop.call_soon_threadsafe")
-
-    def run_until_complete(self, *_: Any, **__: Any) -> NoReturn:
-        self._refuse("loop.run_until_complete")
-
-    def run_forever(self) -> NoReturn:
-        self._refuse("loop.run_forever")
-
-    def create_connection(self, *_: Any, **__: Any) -> NoReturn:
-        self._refuse("loop.create_connection")
-
-    def create_server(self, *_: Any, **__: Any) -> NoReturn:
-        self._refuse("loop.create_server")
-
-    def subprocess_exec(self, *_: Any, **__: Any) -> NoReturn:
-        self._refuse("loop.subprocess_exec")
-
-    def subprocess_shell(self, *_: Any, **__: Any) -> NoReturn:
-        self._refuse("loop.subprocess_shell")
-
-    def add_reader(self, *_: Any, **__: Any) -> NoReturn:
-        self._refuse("loop.add_reader")
-
-    def add_writer(self, *_: Any, **__: Any) -> NoReturn:
-        self._refuse("loop.add_writer")
-
-    def add_signal_handler(self, *_: Any, **__: Any) -> NoReturn:
-        self._refuse("loop.add_signal_handler")
-
-    def getaddrinfo(self, *_: Any, **__: Any) -> NoReturn:
-        self._refuse("loop.getaddrinfo")
-
 
 async def _outcome_of(future: asyncio.Future[T]) -> T:
     return await future
+
+
+def _refusing(name: str) -> Callable[..., NoReturn]:
+    def method(self: WorkflowLoop, *_: object, **__: object) -> NoReturn:
+        self.refuse(f"loop.{name}")
+
+    return method
+
+
+# Everything else that a loop can do is I/O, threads, or running the loop itself.
+for _name, _member in vars(asyncio.AbstractEventLoop).items():
+    if callable(_member) and not _name.startswith("_") and _name not in vars(WorkflowLoop):
+        setattr(WorkflowLoop, _name, _refusing(_name))

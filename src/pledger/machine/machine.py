@@ -13,7 +13,7 @@ import heapq
 import sys
 from asyncio import _get_running_loop, _set_running_loop  # documented for event loops
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, assert_never
+from typing import Any
 
 from pledger import errors
 from pledger.history import events, failures, payloads
@@ -80,7 +80,7 @@ class Machine:
         if self._context is None:
             self._begin(inputs[0], time_ms)
         context = self._context
-        assert context is not None  # noqa: S101 - narrows; _begin has made it
+        assert context is not None
         context.now_ms = context.loop.now_ms = time_ms
         context.replaying = recorded is not None
         context.events = self.last_event + len(inputs)
@@ -99,6 +99,11 @@ class Machine:
         commands = self._seal(self.last_event + consumed + 1, recorded)
         self.last_event += consumed + len(commands)
         return Activation(consumed, commands)
+
+    def replay_all(self, transitions: Iterable[Transition]) -> None:
+        """Re-enact recorded transitions, in order."""
+        for transition in transitions:
+            self.replay(transition)
 
     def replay(self, transition: Transition) -> None:
         """Re-enact a recorded transition. Raises NondeterminismError when the code asks for something else."""
@@ -145,7 +150,7 @@ class Machine:
             main = self._main
             if main is not None and main.done():
                 return position
-            self._apply(one)
+            _APPLY[type(one)](self, one)
             context.loop.run_until_blocked()
             if context.conditions:
                 self._settle_conditions()
@@ -165,36 +170,6 @@ class Machine:
             self.context.loop.run_until_blocked()
             self._settle_conditions()
 
-    def _apply(self, one: Input) -> None:
-        match one:
-            case events.ActivityCompleted():
-                # An input before this one may have cancelled the activity or the timer: then nobody waits any more,
-                # on replay as it was live.
-                handle = self.context.activities.pop(one.scheduled_event_id, None)
-                if handle is not None:
-                    self._complete_activity(handle, one.result)
-            case events.TimerFired():
-                timer = self.context.timers.pop(one.started_event_id, None)
-                if timer is not None:
-                    self.context.loop.make_ready(timer.ready())
-            case events.ActivityFailed():
-                handle = self.context.activities.pop(one.scheduled_event_id, None)
-                if handle is not None:
-                    self._fail_activity(handle, one)
-            case events.SignalReceived():
-                self._signal(one)
-            case events.CancelRequested():
-                self.context.cancel_reason = one.reason
-                if self._main is not None:
-                    self._main.cancel(one.reason or None)
-            case events.RunStarted():
-                self._construct(one)
-            case events.RunTerminated() | events.RunTimedOut():
-                # The code is not told; a history ends here and nothing is activated after it.
-                pass
-            case _:
-                assert_never(one)
-
     # Inputs -----------------------------------------------------------------------------------------------------------
 
     def _construct(self, started: events.RunStarted) -> None:
@@ -208,15 +183,37 @@ class Machine:
         run = getattr(self._instance, definition.run_attribute)
         self._start = lambda: run(*args)
 
-    def _complete_activity(self, handle: ActivityHandle[Any], result: bytes) -> None:
+    # An input before an outcome in the same transition may have cancelled the activity or the timer: then nobody waits
+    # for it any more, on replay as it was live.
+
+    def _complete_activity(self, completed: events.ActivityCompleted) -> None:
+        handle = self.context.activities.pop(completed.scheduled_event_id, None)
+        if handle is None:
+            return
         try:
-            value = handle.decode(result)
+            value = handle.decode(completed.result)
         except errors.PayloadError as error:
             handle.set_exception(error)
         else:
             handle.set_result(value)
 
-    def _fail_activity(self, handle: ActivityHandle[Any], failed: events.ActivityFailed) -> None:
+    def _fire_timer(self, fired: events.TimerFired) -> None:
+        timer = self.context.timers.pop(fired.started_event_id, None)
+        if timer is not None:
+            self.context.loop.make_ready(timer.ready())
+
+    def _request_cancel(self, request: events.CancelRequested) -> None:
+        self.context.cancel_reason = request.reason
+        if self._main is not None:
+            self._main.cancel(request.reason or None)
+
+    def _end_unasked(self, _: events.RunTerminated | events.RunTimedOut) -> None:
+        """The code is not told: a history ends here and nothing is activated after it."""
+
+    def _fail_activity(self, failed: events.ActivityFailed) -> None:
+        handle = self.context.activities.pop(failed.scheduled_event_id, None)
+        if handle is None:
+            return
         cause = failures.to_exception(failed.failure)
         name = handle.command.activity_type
         if isinstance(cause, errors.CancelledError) and handle.cancel_asked:
@@ -260,7 +257,7 @@ class Machine:
     def _seal(self, first_event_id: int, recorded: Sequence[Command] | None) -> list[Command]:
         """Give every command its event id and file who waits for it."""
         context = self._context
-        assert context is not None  # noqa: S101 - narrows; `activate` has begun the run
+        assert context is not None
         asked = context.asked
         context.asked = []
         if context.withdrawals:
@@ -290,12 +287,12 @@ class Machine:
         context = self.context
         waiter.event_id = event_id
         if isinstance(waiter, ActivityHandle):
-            assert isinstance(command, events.ScheduleActivity)  # noqa: S101 - narrows; match_recorded pairs kinds
+            assert isinstance(command, events.ScheduleActivity)
             waiter.asked = None
             waiter.command = command
             context.activities[event_id] = waiter
         else:
-            assert isinstance(command, events.StartTimer)  # noqa: S101 - as above
+            assert isinstance(command, events.StartTimer)
             waiter.scheduled_command = None
             waiter.fire_at_ms = command.fire_at_ms
             context.timers[event_id] = waiter
@@ -306,7 +303,7 @@ class Machine:
         if self.closed is not None:
             return self.closed
         main = self._main
-        assert main is not None  # noqa: S101 - narrows; only called once it is done
+        assert main is not None
         if main.cancelled():
             error: BaseException = asyncio.CancelledError(*filter(None, [self.context.cancel_reason]))
         else:
@@ -404,7 +401,7 @@ class Machine:
             try:
                 for task in live:
                     with contextlib.suppress(BaseException):  # clean-up code of the user; there is nobody to tell
-                        task.get_coro().close()  # type: ignore[union-attr] # ours always have a coroutine
+                        task.get_coro().close()
                 for generator in generators:
                     _leave_generator(generator)
             finally:
@@ -413,6 +410,19 @@ class Machine:
         # Take the reference cycles apart: thousands of finished runs a second are not left to the garbage collector.
         self._main = self._start = self._instance = None
         context.dismantle()
+
+
+_APPLY: dict[type[Input], Callable[[Machine, Any], None]] = {
+    events.RunStarted: Machine._construct,  # noqa: SLF001 - this table is the machine's own
+    events.ActivityCompleted: Machine._complete_activity,  # noqa: SLF001
+    events.ActivityFailed: Machine._fail_activity,  # noqa: SLF001
+    events.TimerFired: Machine._fire_timer,  # noqa: SLF001
+    events.SignalReceived: Machine._signal,  # noqa: SLF001
+    events.CancelRequested: Machine._request_cancel,  # noqa: SLF001
+    events.RunTerminated: Machine._end_unasked,  # noqa: SLF001
+    events.RunTimedOut: Machine._end_unasked,  # noqa: SLF001
+}
+"""What each input does to the machine: a new kind of input has its place here or nowhere."""
 
 
 def _leave_generator(generator: Any) -> None:

@@ -133,7 +133,9 @@ def _path(asked: Asked) -> tuple[int, ...]:
     return asked.path
 
 
-def mismatch(identity: RunIdentity, *, event_id: int, recorded: str | None, replayed: Asked | None) -> NondeterminismError:
+def mismatch(
+    identity: RunIdentity, *, event_id: int, recorded: str | None, replayed: Asked | None
+) -> NondeterminismError:
     """The error that blocks the run: what is recorded, what the code asks, where, and the ways out."""
     asked = None if replayed is None else in_words(replayed.command)
     where = None if replayed is None else replayed.where

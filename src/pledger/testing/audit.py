@@ -91,7 +91,9 @@ class Auditor:
                 self._check_owner(operation, operation.fence, before, sessions)
                 reason = msgspec.json.decode(operation.reason)
                 if reason["reason"] != "poison":
-                    self.violated("no run blocks", f"run {operation.run_key}: {reason['message']}\n{reason['traceback']}")
+                    self.violated(
+                        "no run blocks", f"run {operation.run_key}: {reason['message']}\n{reason['traceback']}"
+                    )
             case _:
                 pass
 
@@ -116,7 +118,9 @@ class Auditor:
 
     def _check_place(self, operation: port.Append | port.Terminate, before: port.RunRow | None) -> None:
         if before is None or before.status != "running":
-            self.violated("terminal states absorb", f"{type(operation).__name__} after the end of run {operation.run_key}")
+            self.violated(
+                "terminal states absorb", f"{type(operation).__name__} after the end of run {operation.run_key}"
+            )
         elif before.last_event != operation.expected_event:
             self.violated(
                 "compare-and-set",

@@ -314,12 +314,12 @@ def _in_short(verb: str, args: tuple[Any, ...], result: Any) -> str:
 
 def _fields(row: Any) -> str:
     """What is short in an operation or a row."""
-    if not isinstance(row, port.Row):
+    if not isinstance(row, (port.Record, port.Write)):
         return str(row)
     shown = []
     for name in row.__struct_fields__:
         value = getattr(row, name)
-        if isinstance(value, port.Row):
+        if isinstance(value, (port.Record, port.Write)):
             shown.append(f"{name}={_fields(value)}")
         elif isinstance(value, int | str) and value not in _DULL:
             shown.append(f"{name}={value!r}")

@@ -153,7 +153,7 @@ class NodeLoop(asyncio.AbstractEventLoop):
         return handle
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """asyncio's own hook; a cancelled timer is found out when it comes up."""
+        """Asyncio's own hook; a cancelled timer is found out when it comes up."""
 
     def create_future(self) -> asyncio.Future[Any]:
         return asyncio.Future(loop=self)
@@ -163,7 +163,7 @@ class NodeLoop(asyncio.AbstractEventLoop):
     ) -> asyncio.Task[T]:
         task = asyncio.Task(coro, loop=self, name=name, context=context)
         self._tasks.append(task)
-        if len(self._tasks) % 512 == 0:  # noqa: PLR2004 - often enough that they do not pile up
+        if len(self._tasks) % 512 == 0:
             self._tasks = [each for each in self._tasks if not each.done()]
         return task
 

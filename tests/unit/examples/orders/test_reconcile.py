@@ -30,7 +30,9 @@ LEDGER = {
     OUT_OF_STOCK: "out_of_stock",
     NOT_DISPATCHED: "not_dispatched",
 }
-FULFILLED = Account(1, 1, 1, 1, 1, 1, dispatched=True, told=True, letters=1)
+PRICE = 500
+PRICES = dict.fromkeys(LEDGER, PRICE)
+FULFILLED = Account(1, 1, 1, 1, 1, 1, paid_cents=PRICE, dispatched=True, told=True, letters=1)
 TRUTH = Truth(
     {
         CONFIRMED: FULFILLED,
@@ -41,7 +43,7 @@ TRUTH = Truth(
 
 
 def findings(ledger: dict[int, str], truth: Truth) -> dict[str, list[int]]:
-    return {check.question: check.offenders for check in reconcile(LEDGER, ledger, truth) if check.offenders}
+    return {check.question: check.offenders for check in reconcile(PRICES, ledger, truth) if check.offenders}
 
 
 def with_account(order_id: int, account: Account) -> Truth:
@@ -50,7 +52,7 @@ def with_account(order_id: int, account: Account) -> Truth:
 
 def test_nothing_is_found_where_nothing_is_wrong() -> None:
     assert findings(LEDGER, TRUTH) == {}
-    assert all(check.examined == 4 for check in reconcile(LEDGER, LEDGER, TRUTH, told=LEDGER))
+    assert all(check.examined == 4 for check in reconcile(PRICES, LEDGER, TRUTH, told=LEDGER))
 
 
 def test_a_lost_order_is_found() -> None:
@@ -70,7 +72,7 @@ def test_a_double_charge_is_found_even_when_one_of_the_two_was_refunded() -> Non
 
 
 def test_a_charge_that_nobody_earned_is_found() -> None:
-    found = findings(LEDGER, with_account(DECLINED, Account(charges=1, charges_standing=1)))
+    found = findings(LEDGER, with_account(DECLINED, Account(charges=1, charges_standing=1, paid_cents=PRICE)))
     assert found["a charge that stands belongs to a confirmed order"] == [DECLINED]
 
 
@@ -81,6 +83,12 @@ def test_a_charge_that_nobody_earned_is_found() -> None:
 def test_a_confirmed_order_that_lacks_something_is_found(missing: dict[str, int]) -> None:
     assert findings(LEDGER, with_account(CONFIRMED, replace(FULFILLED, **missing))) == {
         "a confirmed order has one charge, reservation, booking": [CONFIRMED]
+    }
+
+
+def test_a_payment_that_is_off_by_a_cent_is_found() -> None:
+    assert findings(LEDGER, with_account(CONFIRMED, replace(FULFILLED, paid_cents=PRICE - 1))) == {
+        "who paid has paid the price, to the cent": [CONFIRMED]
     }
 
 
@@ -113,7 +121,7 @@ def test_a_customer_who_was_not_told_or_told_twice_is_found(letters: int) -> Non
 
 @pytest.mark.parametrize("told", [{DECLINED: "confirmed"}, {99: "confirmed"}])
 def test_a_ledger_that_does_not_stand_by_its_word_is_found(told: dict[int, str]) -> None:
-    (found,) = [check for check in reconcile(LEDGER, LEDGER, TRUTH, told=told) if check.offenders]
+    (found,) = [check for check in reconcile(PRICES, LEDGER, TRUTH, told=told) if check.offenders]
     assert (found.question, found.offenders) == ("the ledger stands by every ending it reported", list(told))
 
 
@@ -144,7 +152,7 @@ def fulfilled(path: Path) -> Iterator[World]:
     with closing(World.create(path, {1: 10, 2: 5}, temper=Temper(unavailable=0, no_answer=0, courier_s=0))) as world:
         board = DispatchBoard(world)
         Warehouse(world).reserve("r", ORDER, {1: 3, 2: 1})
-        CardProcessor(world).charge("c", ORDER, 500)
+        CardProcessor(world).charge("c", ORDER, PRICE)
         Couriers(world).book("b", ORDER, "Speedy Express")
         board.dispatch_due(now=float("inf"))
         board.note_told(ORDER)
@@ -153,7 +161,7 @@ def fulfilled(path: Path) -> Iterator[World]:
 
 
 def audit(path: Path) -> list[Check]:
-    return [check for check in reconcile([ORDER], {ORDER: "confirmed"}, Truth.read(path)) if check.offenders]
+    return [check for check in reconcile({ORDER: PRICE}, {ORDER: "confirmed"}, Truth.read(path)) if check.offenders]
 
 
 def test_the_truth_is_read_as_it_was_made(fulfilled: World, path: Path) -> None:
@@ -164,7 +172,7 @@ def test_the_truth_is_read_as_it_was_made(fulfilled: World, path: Path) -> None:
 
 
 def test_a_second_charge_in_the_file_is_found(fulfilled: World, path: Path) -> None:
-    CardProcessor(fulfilled).charge("another key", ORDER, 500)
+    CardProcessor(fulfilled).charge("another key", ORDER, PRICE)
     assert [check.question for check in audit(path)] == [
         "no order was charged twice",
         "a confirmed order has one charge, reservation, booking",
@@ -172,7 +180,7 @@ def test_a_second_charge_in_the_file_is_found(fulfilled: World, path: Path) -> N
 
 
 def test_a_repeated_charge_with_the_same_key_is_no_double_charge(fulfilled: World, path: Path) -> None:
-    CardProcessor(fulfilled).charge("c", ORDER, 500)
+    CardProcessor(fulfilled).charge("c", ORDER, PRICE)
     assert audit(path) == []
     assert Truth.read(path).calls[("charge", "repeated")] == 1
 

@@ -47,13 +47,13 @@ def test_the_rate_is_that_of_the_last_seconds() -> None:
 
 
 def test_the_verdict_is_right_when_every_check_holds(console: Console, output: StringIO) -> None:
-    assert judge(console, reconcile([1], {1: "out_of_stock"}, Truth({})))
+    assert judge(console, reconcile({1: 500}, {1: "out_of_stock"}, Truth({})))
     assert "wrong" not in output.getvalue()
 
 
 def test_the_verdict_names_the_order_that_was_charged_twice(console: Console, output: StringIO) -> None:
     twice = Account(2, 1, 1, 1, 1, 1, dispatched=True, told=True, letters=1)
-    assert not judge(console, reconcile([4711], {4711: "confirmed"}, Truth({4711: twice})))
+    assert not judge(console, reconcile({4711: 500}, {4711: "confirmed"}, Truth({4711: twice})))
     (line,) = [line for line in output.getvalue().splitlines() if "wrong" in line]
     assert "charged twice" in line
     assert "4711" in line
