@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
@@ -34,6 +34,7 @@ PENDING_ACTIVITIES_MAX: Final = 10_000
 _PACKAGE = str(Path(__file__).parents[1])
 _ASYNCIO = str(Path(asyncio.__file__).parent)
 _NO_OPTIONS = StepOptions()
+_GENERATOR: Final = "the clean-up of an async generator that was left before its end"
 
 
 class RunIdentity:
@@ -111,7 +112,8 @@ class RunContext:
     """One run's side of the workflow API, and the `Timers` of its loop.
 
     replaying: the activation re-enacts a recorded transition. dead: the run has left memory; the API raises.
-    read_only: a query is being answered, named by its text, or None.
+    read_only: what is running and may not act, named by its text: a query, or the clean-up of a generator. None: it may.
+    left: async generators that the collector found, to be closed in the next activation.
     """
 
     def __init__(self, identity: RunIdentity, seed: bytes) -> None:
@@ -128,6 +130,7 @@ class RunContext:
         self.replaying = False
         self.dead = False
         self.read_only: str | None = None
+        self.left: list[AsyncGenerator[Any, Any]] = []
         self.now_ms = 0
         self.started_ms = 0
         self.events = 0
@@ -141,6 +144,7 @@ class RunContext:
         self.timers.clear()
         self.conditions.clear()
         self.asked.clear()
+        self.left.clear()
         self.loop.dismantle()
 
     # Commands ---------------------------------------------------------------------------------------------------------
@@ -162,10 +166,7 @@ class RunContext:
         if self.dead:
             # BaseException: clean-up code of a run that leaves memory must not go on as if it were live.
             raise asyncio.CancelledError("this run has left the worker's memory")
-        remedy = "only read state here; act in the run method, a signal or an update"
-        raise ForbiddenCallError(
-            f"{self.read_only} may not act or draw: {remedy}", call=str(self.read_only), remedy=remedy
-        )
+        raise _may_not_act(str(self.read_only))
 
     def schedule_activity(
         self,
@@ -198,7 +199,7 @@ class RunContext:
 
     def cancel_activity(self, handle: ActivityHandle[Any]) -> bool:
         """Withdraw the command (True) or ask for the attempt to stop (False)."""
-        if self.dead:
+        if self.dead or self.read_only is _GENERATOR:
             return True
         if handle.asked is not None:
             handle.asked.withdrawn = True
@@ -217,8 +218,8 @@ class RunContext:
         timer.scheduled_command = self.ask(events.StartTimer(delay_ms, timer.fire_at_ms), timer)
 
     def cancel_timer(self, timer: LoopTimer) -> None:
-        if self.dead:
-            return
+        if self.dead or self.read_only is _GENERATOR:
+            return  # harmless: it will fire, and nobody waits
         asked = timer.scheduled_command
         if isinstance(asked, Asked):
             asked.withdrawn = True
@@ -226,6 +227,39 @@ class RunContext:
             self.withdrawals += 1
         elif self.timers.pop(timer.event_id, None) is not None:
             self.ask(events.CancelTimer(timer.event_id))
+
+    # Async generators that nobody iterates any more -------------------------------------------------------------------
+
+    def generator_left(self, generator: AsyncGenerator[Any, Any]) -> None:
+        """The collector found an async generator. It may have come for it in another thread, or while another run is
+        being activated: then the generator waits for the next activation of its own run."""
+        if asyncio._get_running_loop() is self.loop:  # noqa: SLF001 - see `current`
+            self.close_generator(generator)
+        else:
+            self.left.append(generator)
+
+    def close_left(self) -> None:
+        while self.left:
+            self.close_generator(self.left.pop())
+
+    def close_generator(self, generator: AsyncGenerator[Any, Any]) -> None:
+        """Run its clean-up code, which may neither act nor wait: when the collector comes is no input of the run.
+
+        Code that tries is a bug of the workflow, unless the run is leaving memory anyway.
+        """
+        before, self.read_only = self.read_only, _GENERATOR
+        try:
+            generator.aclose().send(None)
+        except StopIteration:
+            return
+        except ForbiddenCallError as error:
+            self.loop.failures.append(error)
+        except BaseException:  # noqa: BLE001 - the user's clean-up failed; its caller has long gone on
+            return
+        else:
+            self.loop.failures.append(_may_not_act(_GENERATOR))
+        finally:
+            self.read_only = before
 
     # Conditions -------------------------------------------------------------------------------------------------------
 
@@ -287,6 +321,13 @@ class RunContext:
     def draw_generator(self, caller: str, name: str | None) -> random.Random:
         self.check_may_ask()
         return self.draws.generator(self.loop.current_path(), caller, name)
+
+
+def _may_not_act(what: str) -> ForbiddenCallError:
+    remedy = "only read state here; act in the run method, a signal or an update"
+    if what is _GENERATOR:
+        remedy = "iterate it to its end, or close it: async with contextlib.aclosing(...)"
+    return ForbiddenCallError(f"{what} may not act, wait or draw: {remedy}", call=what, remedy=remedy)
 
 
 def current() -> RunContext | None:

@@ -13,7 +13,7 @@ import heapq
 import sys
 from asyncio import _get_running_loop, _set_running_loop  # documented for event loops
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from pledger import errors
 from pledger.history import events, failures, payloads
@@ -23,6 +23,15 @@ from pledger.machine import guards, replay
 from pledger.machine.context import ActivityHandle, Asked, RunContext, RunIdentity
 from pledger.machine.definitions import Handler, WorkflowDefinition
 from pledger.machine.loop import LoopTimer, WorkflowTask
+
+
+#: How often clean-up code may wait again while it is closed.
+_CLOSES_MAX: Final = 100
+
+
+class _LeavingMemory(BaseException):
+    """Thrown into the coroutines of a run that leaves memory. GeneratorExit, which close() throws, does not get through
+    to an async generator that is being iterated before Python 3.13."""
 
 
 class Activation:
@@ -88,6 +97,8 @@ class Machine:
             context.recorded_patches = frozenset(c.patch_id for c in recorded if isinstance(c, events.RecordPatch))
         outer = self._enter(context)
         try:
+            if context.left:
+                context.close_left()
             consumed = self._feed(inputs)
         finally:
             self._leave(outer)
@@ -131,7 +142,7 @@ class Machine:
         outer = _get_running_loop()
         hooks = sys.get_asyncgen_hooks()
         _set_running_loop(context.loop)
-        sys.set_asyncgen_hooks(context.loop.generator_started, _leave_generator)
+        sys.set_asyncgen_hooks(context.loop.generator_started, context.generator_left)
         guards.enter()
         return outer, hooks
 
@@ -395,15 +406,12 @@ class Machine:
         if context is None or context.dead:
             return
         context.dead = True
-        live, generators = context.loop.live_tasks(), context.loop.generators()
-        if live or generators:
+        if context.loop.live_tasks() or context.loop.generators():
             outer = self._enter(context)
             try:
-                for task in live:
-                    with contextlib.suppress(BaseException):  # clean-up code of the user; there is nobody to tell
-                        task.get_coro().close()
-                for generator in generators:
-                    _leave_generator(generator)
+                _close_tasks(context)
+                for generator in context.loop.generators():
+                    context.close_generator(generator)
             finally:
                 self._leave(outer)
             guards.take_violation()
@@ -425,8 +433,17 @@ _APPLY: dict[type[Input], Callable[[Machine, Any], None]] = {
 """What each input does to the machine: a new kind of input has its place here or nowhere."""
 
 
-def _leave_generator(generator: Any) -> None:
-    """Close an async generator that nobody iterates any more, without awaiting: by the garbage collector's time its
-    clean-up code may not act, since when the collector comes is no input of the run."""
-    with contextlib.suppress(BaseException):
-        generator.aclose().send(None)
+def _close_tasks(context: RunContext) -> None:
+    """Close the coroutines of all tasks. Clean-up code may wait again and start tasks: then it is closed again, from
+    where it got to, up to a bound."""
+    for _ in range(_CLOSES_MAX):
+        open_coroutines = [
+            coroutine
+            for coroutine in (task.get_coro() for task in context.loop.live_tasks())
+            if getattr(coroutine, "cr_frame", None) is not None
+        ]
+        if not open_coroutines:
+            return
+        for coroutine in open_coroutines:
+            with contextlib.suppress(BaseException):  # clean-up code of the user; there is nobody to tell
+                coroutine.throw(_LeavingMemory())  # type: ignore[union-attr] # ours always have a coroutine

@@ -135,18 +135,6 @@ def test_clean_up_that_waits_again_and_again_is_closed_all_the_same(drive: Drive
     assert all(task.get_coro().cr_frame is None for task in run.machine.context.loop.live_tasks())
 
 
-def test_clean_up_that_holds_on_for_ever_is_let_go(drive: Drive) -> None:
-    @workflow.defn
-    async def holds_on() -> None:
-        while True:
-            with contextlib.suppress(BaseException):
-                await asyncio.sleep(60)
-
-    run = drive(holds_on)
-    run.start()
-    run.machine.destroy()  # comes back
-
-
 def test_every_task_is_closed(drive: Drive) -> None:
     closed: list[str] = []
 

@@ -1,4 +1,4 @@
-"""`workflow.wait_condition`, `wait_for`, `wait`, `as_completed`: what they give, in which order, and what they leave."""
+"""`workflow.wait_condition`, `wait_for`, `wait` and `as_completed`: what they give, in which order, what they leave."""
 
 from __future__ import annotations
 
