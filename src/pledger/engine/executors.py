@@ -32,16 +32,18 @@ class Executors:
         context = contextvars.copy_context()
         context.run(running.set, attempt)
         definition = attempt.definition
+        positional, keywords = definition.signature.split(args)
         future: asyncio.Future[Any]
         match definition.executor:
             case "async":
-                task = self._loop.create_task(definition.fn(*args), context=context)
+                task = self._loop.create_task(definition.fn(*positional, **keywords), context=context)
                 attempt.stop = functools.partial(_cancel, task)
                 future = task
             case "thread":
                 attempt.cancel_event = threading.Event()
                 attempt.stop = attempt.cancel_event.set
-                future = self._loop.run_in_executor(self._threads(), context.run, definition.fn, *args)
+                call = functools.partial(definition.fn, *positional, **keywords)
+                future = self._loop.run_in_executor(self._threads(), context.run, call)
             case "process":
                 future, attempt.stop = run_in_process(self._loop, attempt)
         attempt.task = future

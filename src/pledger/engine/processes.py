@@ -148,7 +148,8 @@ def _child(data: bytes, pipe: Connection) -> None:
         attempt = _Remote(definition, order, pipe)
         context.run(running.set, attempt)
         args = definition.signature.decode_args(attempt.command.args)
-        result = context.run(definition.fn, *args)
+        positional, keywords = definition.signature.split(args)
+        result = context.run(definition.fn, *positional, **keywords)
         kind, answer = b"r", definition.signature.encode_result(result)
     except BaseException as error:  # noqa: BLE001 - all of it goes to the worker
         if isinstance(error, SystemExit):

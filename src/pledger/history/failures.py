@@ -49,7 +49,7 @@ decode = _decoder.decode
 
 def from_exception(error: BaseException, *, depth: int = 0) -> Failure:
     """The record of `error` with its causes."""
-    cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    cause = _cause_of(error)
     inner = from_exception(cause, depth=depth + 1) if cause is not None and depth < CAUSES_MAX else None
     text = _traceback_text(error)
     message = _cut(error.message if isinstance(error, errors.PledgerError) else str(error))
@@ -129,6 +129,14 @@ def with_cause(failure: Failure, cause: Failure | None) -> Failure:
         return failure
     inner = cause if failure.cause is None else with_cause(failure.cause, cause)
     return msgspec.structs.replace(failure, cause=inner)
+
+
+def _cause_of(error: BaseException) -> BaseException | None:
+    cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    if cause is None and isinstance(error, BaseExceptionGroup):
+        # What failed is more than that something did: of a group without a cause the first one stands for it.
+        return error.exceptions[0]
+    return cause
 
 
 def _details(values: tuple[Any, ...]) -> bytes | None:

@@ -88,7 +88,9 @@ def apply(state: RunState, event: Event) -> None:
     state.last_event += 1
     if state.status != "running":
         raise ImpossibleEventError(f"event {state.last_event} ({events.event_type(event)}) follows the end of the run")
-    if (state.last_event == 1) != isinstance(event, events.RunStarted):
+    begins = isinstance(event, events.RunStarted)
+    ends_unbegun = state.last_event == 1 and isinstance(event, events.RunTerminated | events.RunTimedOut)
+    if (state.last_event == 1) != (begins or ends_unbegun):
         raise ImpossibleEventError(f"event {state.last_event} is {events.event_type(event)}")
     _APPLY[type(event)](state, event)
 

@@ -249,6 +249,8 @@ def _class_definition(
         if handler in known and known[handler].attribute != attribute:
             raise UsageError(f"workflow {name!r} has two handlers for the {kind} {handler!r}")
         is_async = inspect.iscoroutinefunction(fn)
+        if is_async and kind == "query":
+            raise UsageError(f"workflow {name!r}: the query {handler!r} must be a plain method: it may not wait")
         known[handler] = Handler(handler, attribute, Signature.of(fn, skip_self=True), is_async)
     if len(runs) != 1:
         raise UsageError(

@@ -312,10 +312,15 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
     # What workflow code may not have ----------------------------------------------------------------------------------
 
     def refuse(self, call: str) -> NoReturn:
+        """Raise for a call that workflow code may not make. It blocks the run also where the code swallows the error,
+        except in a query, which cannot harm the run."""
         remedy = "do it in an activity"
-        raise ForbiddenCallError(
+        error = ForbiddenCallError(
             f"{call} was called in workflow code, which has no threads and no I/O: {remedy}", call=call, remedy=remedy
         )
+        if self.owner.read_only is None:
+            self.failures.append(error)
+        raise error
 
 
 async def _outcome_of(future: asyncio.Future[T]) -> T:

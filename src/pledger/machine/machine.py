@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import builtins
 import contextlib
+import functools
 import heapq
 import sys
 from asyncio import _get_running_loop, _set_running_loop  # documented for event loops
@@ -128,9 +129,14 @@ class Machine:
             )
 
     def _begin(self, started: Input, time_ms: int) -> None:
-        if not isinstance(started, events.RunStarted):
-            raise errors.InternalError(f"{self.identity}: its first input is {type(started).__name__}")
-        self._context = RunContext(self.identity, started.seed)
+        match started:
+            case events.RunStarted():
+                seed = started.seed
+            case events.RunTerminated() | events.RunTimedOut():
+                seed = b""  # ended before anybody had taken it: there will be no code to draw
+            case _:
+                raise errors.InternalError(f"{self.identity}: its first input is {type(started).__name__}")
+        self._context = RunContext(self.identity, seed)
         self._context.started_ms = time_ms
         self._context.payload_bytes_max = self.payload_bytes_max
 
@@ -159,13 +165,13 @@ class Machine:
             if self._start is not None and type(one) is not events.SignalReceived:
                 self._start_main()
             main = self._main
-            if main is not None and main.done():
+            if self.closed is not None or (main is not None and main.done()):
                 return position
             _APPLY[type(one)](self, one)
             context.loop.run_until_blocked()
             if context.conditions:
                 self._settle_conditions()
-        if self._start is not None:
+        if self._start is not None and self.closed is None:
             self._start_main()
         return len(inputs)
 
@@ -186,13 +192,12 @@ class Machine:
     def _construct(self, started: events.RunStarted) -> None:
         definition = self.definition
         args = definition.signature.decode_args(started.args)
+        args, kwargs = definition.signature.split(args)
         if definition.run_attribute is None:
-            target = definition.target
-            self._start = lambda: target(*args)
+            self._start = functools.partial(definition.target, *args, **kwargs)
             return
-        self._instance = definition.target(*args) if definition.init_takes_args else definition.target()
-        run = getattr(self._instance, definition.run_attribute)
-        self._start = lambda: run(*args)
+        self._instance = definition.target(*args, **kwargs) if definition.init_takes_args else definition.target()
+        self._start = functools.partial(getattr(self._instance, definition.run_attribute), *args, **kwargs)
 
     # An input before an outcome in the same transition may have cancelled the activity or the timer: then nobody waits
     # for it any more, on replay as it was live.
@@ -246,22 +251,27 @@ class Machine:
         if handler is None:
             self.unhandled_signals.append(signal)
             return
-        method = getattr(self._instance, handler.attribute)
-        args = handler.signature.decode_args(signal.args)
+        args, kwargs = handler.signature.split(handler.signature.decode_args(signal.args))
+        call = functools.partial(getattr(self._instance, handler.attribute), *args, **kwargs)
         if handler.is_async:
-            task = self.context.loop.create_task(method(*args), name=f"signal-{signal.name}")
+            task = self.context.loop.create_task(call(), name=f"signal-{signal.name}")
             task.add_done_callback(self._handler_done)
-        else:
-            method(*args)
+            return
+        try:
+            call()
+        except BaseException as error:  # noqa: BLE001 - judged like what the run method raises
+            self._handler_failed(error)
 
     def _handler_done(self, task: asyncio.Task[Any]) -> None:
         error = None if task.cancelled() else task.exception()
-        if error is None:
-            return
-        if self._fails_run(error) and self._main is not None:
-            self.closed = events.FailRun(failures.from_exception(error))
-        elif isinstance(error, Exception):
-            self.context.loop.failures.append(error)
+        if error is not None:
+            self._handler_failed(error)
+
+    def _handler_failed(self, error: BaseException) -> None:
+        """A declared failure of a handler is the run's, as is a bug."""
+        if not self._fails_run(error):
+            raise error
+        self.closed = events.FailRun(failures.from_exception(error))
 
     # Sealing ----------------------------------------------------------------------------------------------------------
 
@@ -393,7 +403,8 @@ class Machine:
 
     def _answer(self, handler: Handler, args: bytes) -> bytes:
         try:
-            answer = getattr(self._instance, handler.attribute)(*handler.signature.decode_args(args))
+            positional, keywords = handler.signature.split(handler.signature.decode_args(args))
+            answer = getattr(self._instance, handler.attribute)(*positional, **keywords)
             return handler.signature.encode_result(answer)
         except Exception as error:
             raise errors.QueryFailedError(
