@@ -128,8 +128,8 @@ class Runs:
     def outcome(self, run_key: int, event_id: int, outcome: ActivityCompleted | ActivityFailed, *, row: bool) -> bool:
         """See `activities.Runs`."""
         run = self.active.get(run_key)
-        if run is None or run.gone:
-            return False
+        if run is None or run.gone or run.releasing:
+            return False  # a run that is being handed back makes no more transitions here: the outcome would be lost
         run.inputs.append(outcome)
         run.origins.append(-event_id if row else 0)
         if not run.ready and not run.in_flight:
@@ -162,8 +162,10 @@ class Runs:
             for fired in run.machine.due_timers(now_ms):
                 run.add(fired)
             if run.inputs or (run.deadline_ms is not None and run.deadline_ms <= now_ms):
+                # Armed again once this is written: a deadline that has passed would ring without end until then.
                 self.make_ready(run)
-            self.arm(run)
+            else:
+                self.arm(run)
 
     # Transitions ------------------------------------------------------------------------------------------------------
 
