@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pledger import errors
 from pledger.engine import blocks, port
@@ -265,7 +265,7 @@ class Runs:
             run.run_key, run.fence, run.last_event, StoredTransition(first, body, head), last, None, now_ms
         )
         built = InFlight(self, run, commands, first + len(inputs), append)
-        if any(origins):
+        if origins != _NO_ORIGIN and any(origins):
             append.consumed = [(origin, first + n) for n, origin in enumerate(origins) if origin > 0]
             append.dropped = [-origin for origin in origins if origin < 0]
         closed = run.machine.closed
@@ -435,6 +435,7 @@ class Runs:
         self._committer.off_turn(self.prepare)
 
 
+_NO_ORIGIN: Final = [0]
 _STATUS: dict[type[Any], RunStatus] = {
     events.CompleteRun: "completed",
     events.FailRun: "failed",

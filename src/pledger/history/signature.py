@@ -61,9 +61,15 @@ class Signature:
 
     def encode_args(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
         """The JSON array of one call. Raises TypeError like the call itself, and PayloadError for a value."""
-        if kwargs or self.keyword_only or not self._count_min <= len(args) <= len(self._codecs):
-            args = self._bind(args, kwargs)
+        codecs = self._codecs
         try:
+            if len(args) == 1 == len(codecs) and not kwargs:
+                # Written out for the commonest call: this is on the path of every step.
+                value, codec = args[0], codecs[0]
+                if type(value) in codec.passes:
+                    return dumps(args)
+            elif kwargs or self.keyword_only or not self._count_min <= len(args) <= len(codecs):
+                args = self._bind(args, kwargs)
             return dumps(self._encode_each(args))
         except Misfit as misfit:
             raise misfit.error(f"{self._argument(misfit)} cannot be kept") from misfit.__cause__
@@ -74,7 +80,11 @@ class Signature:
         Arguments that have a default may be missing at the end. Raises PayloadError.
         """
         try:
-            return self._decode_each(loads(data))
+            tree = loads(data)
+            codecs = self._codecs
+            if type(tree) is list and len(tree) == 1 == len(codecs) and type(tree[0]) in codecs[0].reads:
+                return tree
+            return self._decode_each(tree)
         except Misfit as misfit:
             raise misfit.error(f"{self._argument(misfit)} cannot be read") from misfit.__cause__
 

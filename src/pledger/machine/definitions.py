@@ -126,8 +126,8 @@ class ActivityDefinition(Generic[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
         schedule = ActivityDefinition.schedule
-        scheduled = schedule(self, args, kwargs) if schedule is not None else None
-        return cast("Coroutine[Any, Any, R]", self.fn(*args, **kwargs) if scheduled is None else scheduled)
+        scheduled: Any = schedule(self, args, kwargs) if schedule is not None else None
+        return self.fn(*args, **kwargs) if scheduled is None else scheduled  # type: ignore[no-any-return]
 
     def __repr__(self) -> str:
         return f"<activity {self.name!r}>"

@@ -159,7 +159,8 @@ class Machine:
 
     def _feed(self, inputs: Sequence[Input]) -> int:
         """Apply the inputs in order, each until the code is blocked again; how many were applied."""
-        context = self.context
+        context = self._context
+        assert context is not None
         for position, one in enumerate(inputs):
             # Signals that came with the start are handled before the first line of the run method.
             if self._start is not None and type(one) is not events.SignalReceived:
@@ -203,7 +204,8 @@ class Machine:
     # for it any more, on replay as it was live.
 
     def _complete_activity(self, completed: events.ActivityCompleted) -> None:
-        handle = self.context.activities.pop(completed.scheduled_event_id, None)
+        assert self._context is not None
+        handle = self._context.activities.pop(completed.scheduled_event_id, None)
         if handle is None:
             return
         try:
@@ -292,7 +294,8 @@ class Machine:
             asked = [*patches, Asked(closing, None, ())]
         commands: list[Command]
         if recorded is None:
-            asked = replay.in_order(asked)
+            if len(asked) > 1:
+                asked = replay.in_order(asked)
             commands = [one.command for one in asked]
         else:
             asked = replay.match_recorded(recorded, asked, first_event_id, self.identity)
@@ -305,7 +308,8 @@ class Machine:
 
     def _file(self, waiter: ActivityHandle[Any] | LoopTimer, event_id: int, command: Command) -> None:
         """Who waits for the command, under its event id; on replay with what the record says of it."""
-        context = self.context
+        context = self._context
+        assert context is not None
         waiter.event_id = event_id
         if isinstance(waiter, ActivityHandle):
             assert isinstance(command, events.ScheduleActivity)
