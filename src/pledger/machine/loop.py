@@ -209,6 +209,17 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         self.failures.clear()
         self.owner = None
 
+    def mark(self) -> tuple[int, int]:
+        """Where the loop stands before code that may only read is run."""
+        return self._ordinal, self._root_children
+
+    def take_back(self, mark: tuple[int, int]) -> bool:
+        """Make undone what such code has begun; whether it was more than a future that nobody waits for."""
+        self._ordinal, self._root_children = mark
+        began = bool(self._ready)
+        self._ready.clear()
+        return began
+
     # What asyncio asks of a loop --------------------------------------------------------------------------------------
 
     def call_soon(  # type: ignore[override] # the typeshed form spells the arguments with a TypeVarTuple
@@ -263,6 +274,9 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
     ) -> WorkflowTask[T]:
         # Calling an activity gives a future, and reads like calling any async function: as a task it is one too.
         coroutine = _outcome_of(coro) if isinstance(coro, asyncio.Future) else coro
+        if self.owner.read_only is not None:
+            coroutine.close()
+            self.owner.check_may_ask()
         parent = asyncio.current_task(self)
         if isinstance(parent, WorkflowTask):
             path = (*parent.path, parent.children)

@@ -394,12 +394,16 @@ class Machine:
             raise errors.UnknownQueryError(f"{self.identity} has no query {name!r}; it has: {known}")
         context = self.context
         context.read_only = f"the query {name!r}"
+        mark = context.loop.mark()
         outer = self._enter(context)
         try:
             answer = self._answer(handler, args)
         finally:
             self._leave(outer)
+            began = context.loop.take_back(mark)
             context.read_only = None
+        if began:
+            raise errors.QueryFailedError(f"query {name!r} of {self.identity} woke or scheduled something: it may not act")
         violation = guards.take_violation()
         if violation is not None:
             raise errors.QueryFailedError(f"query {name!r} of {self.identity}: {violation}") from violation
@@ -461,4 +465,4 @@ def _close_tasks(context: RunContext) -> None:
             return
         for coroutine in open_coroutines:
             with contextlib.suppress(BaseException):  # clean-up code of the user; there is nobody to tell
-                coroutine.throw(_LeavingMemory())  # type: ignore[union-attr] # ours always have a coroutine
+                coroutine.throw(_LeavingMemory())

@@ -1,0 +1,159 @@
+"""Signals: when their handlers run, and what becomes of those that nobody handles."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from pledger import activity, workflow
+from tests.unit.machine.harness import DrivenRun, kinds, scheduled, signal
+
+Drive = Callable[..., DrivenRun]
+
+
+@activity.defn
+async def step(name: str) -> str:
+    return name
+
+
+@workflow.defn
+class Note:
+    """Returns at once, without any wait."""
+
+    @workflow.init
+    def __init__(self, prefix: str) -> None:
+        self.got: str | None = None
+        self.prefix = prefix
+
+    @workflow.run
+    async def run(self, prefix: str) -> str | None:
+        return self.got
+
+    @workflow.signal
+    def note(self, text: str) -> None:
+        self.got = self.prefix + text
+
+    @workflow.signal
+    async def note_later(self, text: str) -> None:
+        self.got = self.prefix + text
+
+
+@pytest.mark.parametrize("handler", ["note", "note_later"])
+def test_SIG_03_a_signal_that_came_with_the_start_is_visible_to_the_first_line(drive: Drive, handler: str) -> None:
+    run = drive(Note, "a-")
+    # Start and signal arrived before anybody took the run; the handler reads what is set from the start's arguments.
+    assert kinds(run.start(signal(handler, "b"))) == ["CompleteRun"]
+    assert run.result == "a-b"
+
+
+def test_SIG_03_without_a_signal_there_is_none(drive: Drive) -> None:
+    run = drive(Note, "a-")
+    run.start()
+    assert run.result is None
+
+
+def test_SIG_03_the_last_of_several_early_signals_is_the_last(drive: Drive) -> None:
+    run = drive(Note, "a-")
+    run.start(signal("note", "b"), signal("note_later", "c"), signal("note", "d"))
+    assert run.result == "a-d"
+
+
+def test_without_init_the_constructor_takes_no_arguments(drive: Drive) -> None:
+    @workflow.defn
+    class Plain:
+        def __init__(self) -> None:
+            self.got: list[str] = []
+
+        @workflow.run
+        async def run(self, order: str) -> list[str]:
+            return [order, *self.got]
+
+        @workflow.signal
+        def note(self, text: str) -> None:
+            self.got.append(text)
+
+    run = drive(Plain, "A1")
+    run.start(signal("note", "b"))
+    assert run.result == ["A1", "b"]
+
+
+@workflow.defn
+class Collects:
+    def __init__(self) -> None:
+        self.got: list[str] = []
+
+    @workflow.run
+    async def run(self, count: int) -> list[str]:
+        await workflow.wait_condition(lambda: len(self.got) >= count)
+        return self.got
+
+    @workflow.signal
+    def note(self, text: str) -> None:
+        self.got.append(text)
+
+    @workflow.signal(name="slow-note")
+    async def slow(self, text: str) -> None:
+        self.got.append(await step(text))
+
+
+def test_signals_are_handled_in_the_order_of_the_record(drive: Drive) -> None:
+    run = drive(Collects, 4)
+    run.start(signal("note", "a"))
+    run.feed(signal("note", "b"), signal("note", "c"))
+    run.signal("note", "d")
+    assert run.result == ["a", "b", "c", "d"]
+
+
+def test_an_async_handler_runs_beside_the_run_method(drive: Drive) -> None:
+    run = drive(Collects, 2)
+    run.start()
+    assert scheduled(run.signal("slow-note", "a")) == [("step", "a")]
+    run.signal("note", "b")
+    run.complete(run.event_id_of("step"), "A")
+    assert run.result == ["b", "A"]
+
+
+def test_each_signal_starts_a_handler_of_its_own(drive: Drive) -> None:
+    run = drive(Collects, 2)
+    run.start()
+    run.feed(signal("slow-note", "a"), signal("slow-note", "a"))
+    first, second = (n for n, event in enumerate(run.events, 1) if scheduled([event]))
+    run.complete(second, "second")
+    run.reload()
+    run.complete(first, "first")
+    assert run.result == ["second", "first"]
+
+
+def test_unknown_signals_are_kept_and_harm_nobody(drive: Drive) -> None:
+    run = drive(Collects, 1)
+    run.start(signal("nope", "early"))
+    assert run.signal("neither", 7) == []
+    assert [each.name for each in run.machine.unhandled_signals] == ["nope", "neither"]
+    run.reload()
+    assert [each.name for each in run.machine.unhandled_signals] == ["nope", "neither"]
+    run.signal("note", "a")
+    assert run.result == ["a"]
+
+
+def test_a_function_takes_no_signals_and_keeps_them(drive: Drive) -> None:
+    @workflow.defn
+    async def plain() -> str:
+        await asyncio.sleep(1)
+        return "done"
+
+    run = drive(plain)
+    run.start()
+    run.signal("note", "a")
+    assert [each.name for each in run.machine.unhandled_signals] == ["note"]
+    run.fire(1_000)
+    assert run.result == "done"
+
+
+def test_signals_after_the_end_are_not_taken_in(drive: Drive) -> None:
+    run = drive(Collects, 1)
+    run.start()
+    run.feed(signal("note", "a"), signal("note", "too late"))
+    assert run.result == ["a"]
+    assert kinds(run.events) == ["RunStarted", "SignalReceived", "CompleteRun"]
