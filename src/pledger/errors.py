@@ -13,6 +13,7 @@
     │   ├── NondeterminismError     the code asks for something else than what is recorded
     │   ├── ForbiddenCallError      the code called what only an activity may call
     │   └── StuckError              the code did not give the thread back in time
+    ├── HistoryFullError            the run has reached the bound of its history and is parked
     ├── RunBlockedError             a bug in workflow code holds the run; its state is intact
     ├── UsageError                  the caller asked for what cannot be
     │   ├── PayloadError            a value that cannot be kept, or that does not fit its annotation
@@ -47,6 +48,7 @@ __all__ = [
     "DeterminismError",
     "FailureError",
     "ForbiddenCallError",
+    "HistoryFullError",
     "InternalError",
     "InvalidFilterError",
     "InvalidPolicyError",
@@ -248,6 +250,14 @@ class StuckError(DeterminismError):
     def __init__(self, message: str = "the code ran on without waiting for longer than the watchdog allows") -> None:
         # Raised from another thread by its class alone: it has to know what to say.
         super().__init__(message)
+
+
+class HistoryFullError(PledgerError):
+    """The run's history has reached its bound; the run is parked with its state intact. events_max: the bound."""
+
+    def __init__(self, message: str = "", *, events_max: int = 0) -> None:
+        super().__init__(message)
+        self.events_max = events_max
 
 
 class RunBlockedError(PledgerError):

@@ -40,6 +40,7 @@ class Worker:
     default computed from the sources of the workflows and what they import.
     verify: the share of finished runs that is replayed and compared. deadlock_timeout: workflow code that does not wait
     for so long is interrupted and its run blocked; None: never.
+    max_history_events: a run at this bound is parked with its state intact. payload_bytes_max: of one value.
     Raises UsageError for what is no definition, or two of one name; InvalidPolicyError for values out of range.
     """
 
@@ -60,6 +61,7 @@ class Worker:
         verify: float = 0.01,
         deadlock_timeout: timedelta | None = timedelta(seconds=30),
         payload_bytes_max: int = payloads.PAYLOAD_BYTES_MAX,
+        max_history_events: int = 500_000,
     ) -> None:
         self._client = client
         self._workflows = _by_name((WorkflowDefinition.of(each) for each in workflows), "workflow")
@@ -72,6 +74,7 @@ class Worker:
             ("max_concurrent_activities", max_concurrent_activities),
             ("max_activity_threads", max_activity_threads),
             ("max_cached_runs", max_cached_runs),
+            ("max_history_events", max_history_events),
         ):
             if value < 1:
                 raise InvalidPolicyError(f"Worker({name}={value}) must be at least 1")
@@ -88,6 +91,7 @@ class Worker:
             cached_runs_max=max_cached_runs,
             lease_ms=milliseconds(lease),
             payload_bytes_max=payload_bytes_max,
+            history_events_max=max_history_events,
             verified_share=verify,
         )
         self._engine: Engine | None = None

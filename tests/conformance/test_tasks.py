@@ -66,10 +66,10 @@ async def test_rows_come_back_as_they_were_put(store: Store) -> None:
 
 async def test_claims_take_due_rows_oldest_first(store: Store) -> None:
     session = await open_session(store)
-    await run_with_tasks(store, session, {"due_ms": NOW}, {"due_ms": NOW - 2}, {"due_ms": NOW + 1}, {"due_ms": NOW - 1})
+    await run_with_tasks(store, session, {"due_ms": NOW - 1}, {"due_ms": NOW - 2}, {"due_ms": NOW + 1}, {"due_ms": NOW})
     first = await claim_tasks(store, session, limit=2)
-    assert [row.event_id for row in first] == [4, 6]
-    assert [row.event_id for row in await claim_tasks(store, session)] == [3]
+    assert [row.event_id for row in first] == [4, 3]
+    assert [row.event_id for row in await claim_tasks(store, session)] == [6]
     assert await claim_tasks(store, session) == []
     assert await store.next_due_ms("default") == NOW + 1
 
@@ -90,6 +90,13 @@ async def test_claims_go_by_queue_and_type(store: Store) -> None:
     assert await claim_tasks(store, session) == []
     assert [row.event_id for row in await claim_tasks(store, session, task_queue="gpu")] == [3]
     assert [row.event_id for row in await claim_tasks(store, session, activity_types=["charge", "refund"])] == [4]
+
+
+async def test_claims_go_by_due_time_across_types(store: Store) -> None:
+    session = await open_session(store)
+    await run_with_tasks(store, session, {"due_ms": NOW - 1}, {"due_ms": NOW - 2, "activity_type": "refund"})
+    [row] = await claim_tasks(store, session, activity_types=["charge", "refund"], limit=1)
+    assert row.event_id == 4
 
 
 async def test_a_row_is_claimed_by_one(store: Store) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pledger.engine.port import FinishTask, Release, Reply, Store
+from pledger.engine.port import Block, FinishTask, Release, Reply, Store
 from tests.conformance.harness import (
     NOW,
     append,
@@ -146,9 +146,9 @@ async def test_a_run_let_go_with_an_open_question_is_due_at_once(store: Store) -
 async def test_a_wake_up_for_the_owner_before_is_not_told_to_the_next(store: Store) -> None:
     """Whoever claims the run reads its mail anyway."""
     session = await open_session(store)
-    run = await owned_run(store, session)
-    await write(store, signal(run))
-    await write(store, Release(run.run_key, run.fence, None))
-    [claimed] = await claim(store, session)
-    assert claimed.run_key == run.run_key
+    released, blocked = await owned_run(store, session, "released"), await owned_run(store, session, "blocked")
+    await store.commit([signal(released), signal(blocked)])
+    await write(store, Release(released.run_key, released.fence, None))
+    await write(store, Block(blocked.run_key, blocked.fence, b"{}", "code-1"))
+    assert len(await claim(store, session, code="code-2")) == 2
     assert await store.woken_runs(session) == []

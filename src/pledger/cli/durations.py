@@ -19,8 +19,10 @@ _PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _SECONDS: Final = re.compile(r"\d+(?:\.\d+)?")
 
 
-def parse_duration(text: str) -> timedelta:
-    """The duration of an option. Raises typer.BadParameter."""
+def parse_duration(text: str | timedelta) -> timedelta:
+    """The duration of an option; Typer hands defaults through here as well. Raises typer.BadParameter."""
+    if isinstance(text, timedelta):
+        return text
     text = text.strip().replace(" ", "")
     try:
         if _SECONDS.fullmatch(text):

@@ -21,7 +21,7 @@ from pledger.engine import port
 from pledger.engine.attempt import Attempt
 from pledger.engine.deadlines import Deadlines
 from pledger.engine.executors import Executors
-from pledger.engine.verdicts import GiveUp, Retry, after_failure, timed_out
+from pledger.engine.verdicts import GiveUp, Retry, after_failure, timed_out, worker_lost
 from pledger.history import failures, payloads
 from pledger.history.events import ActivityCompleted, ActivityFailed, ScheduleActivity
 from pledger.history.failures import Failure
@@ -118,7 +118,7 @@ class Activities:
         )
 
     def start_claimed(self, row: TaskRow, identity: RunIdentity) -> None:
-        """Start the attempt of a row that this session has just claimed."""
+        """Start the attempt of a row that this session has just claimed, or settle what was left open of it."""
         self.slots -= 1
         command = _command_decoder.decode(row.command)
         started_ms = row.started_ms or self._clock.now_ms()
@@ -136,11 +136,13 @@ class Activities:
             self._loop,
             None if row.last_failure is None else _failure_decoder.decode(row.last_failure),
         )
-        if row.cancel_requested:
-            self._settle_failure(attempt, _cancelled("the activity was cancelled before it started"))
-            self._release(attempt)
-            return
-        self._start(attempt)
+        if row.lost:
+            # The attempt of this number died with its worker: it counts, and the next one is written before it starts.
+            self._end(attempt, worker_lost(row.attempt))
+        elif row.cancel_requested:
+            self._end(attempt, _cancelled("the activity was cancelled before it started"))
+        else:
+            self._start(attempt)
 
     def _start(self, attempt: Attempt) -> None:
         self._attempts[attempt.run_key, attempt.event_id] = attempt
@@ -317,7 +319,6 @@ class Activities:
         scheduled_ms: int,
         heartbeat: bytes | None = None,
         last_failure: Failure | None = None,
-        lost: bool = False,
     ) -> TaskRow:
         """A queued row for the activity."""
         options = command.options
@@ -344,7 +345,6 @@ class Activities:
             command=encode_record(command),
             scheduled_ms=scheduled_ms,
             expires_ms=min(waits_until, default=None),
-            lost=lost,
             heartbeat=heartbeat,
             last_failure=None if last_failure is None else encode_record(last_failure),
         )

@@ -16,8 +16,8 @@ _TEXT_MAX: Final = 16_000
 
 
 def reason(error: BaseException, now_ms: int, event_id: int) -> bytes:
-    """A block's reason as JSON: reason ("nondeterminism", "forbidden_call", "corrupt" or "bug"), type, message,
-    traceback, at_ms, event_id (the event that would have been next)."""
+    """A block's reason as JSON: reason ("nondeterminism", "forbidden_call", "corrupt", "history_full" or "bug"), type,
+    message, traceback, at_ms, event_id (the event that would have been next)."""
     match error:
         case errors.NondeterminismError():
             kind = "nondeterminism"
@@ -25,6 +25,8 @@ def reason(error: BaseException, now_ms: int, event_id: int) -> bytes:
             kind = "forbidden_call"
         case errors.CorruptHistoryError():
             kind = "corrupt"
+        case errors.HistoryFullError():
+            kind = "history_full"
         case _:
             kind = "bug"
     text = "".join(traceback.format_exception(error))

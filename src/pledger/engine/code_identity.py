@@ -78,7 +78,7 @@ class _UserCode:
         self._projects: set[str] = set()
         self._seen: set[str] = set()
         for definition in definitions:
-            module = inspect.unwrap(definition).__module__
+            module = definition.__module__
             self.loaded_as.add(module)
             spec = _defining_spec(module)
             if spec is None:
@@ -211,7 +211,7 @@ def _absolute(name: str, package: str) -> str:
     if level == 0:
         return name
     parts = package.split(".")
-    return ".".join(filter(None, [*parts[: max(0, len(parts) - level + 1)], relative]))
+    return ".".join(filter(None, [*parts[: len(parts) - level + 1], relative]))
 
 
 def _packages(name: str) -> list[str]:

@@ -8,7 +8,7 @@ import logging
 import random
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pledger import errors
 from pledger.engine import port
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pledger.engine")
 
+#: Between two tries to take a new lease while the store cannot be reached.
+REOPEN_S: Final = 1.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
@@ -42,6 +45,7 @@ class Limits:
     cached_runs_max: int = 1_000
     lease_ms: int = 5_000
     payload_bytes_max: int = payloads.PAYLOAD_BYTES_MAX
+    history_events_max: int = 500_000
     verified_share: float = 0.01
 
 
@@ -87,6 +91,7 @@ class Engine:
             code=code,
             cached_max=limits.cached_runs_max,
             payload_bytes_max=limits.payload_bytes_max,
+            history_events_max=limits.history_events_max,
         )
         self.activities = Activities(
             definitions={each.name: each for each in activities},
@@ -185,8 +190,15 @@ class Engine:
     async def _reopen(self) -> None:
         self._heart = type(self._heart)(*self.connection.heart_arguments)
         self.session = self._new_session()
-        await self.session.open(self.identity, self.task_queue, self.code)
-        self._intake.changed()
+        while not self._stopping:
+            try:
+                await self.session.open(self.identity, self.task_queue, self.code)
+            except errors.StoreError as error:
+                logger.warning("no new lease yet, trying again in %g s: %s", REOPEN_S, error)
+                await asyncio.sleep(REOPEN_S)
+            else:
+                self._intake.changed()
+                return
 
     # From clients in this process -------------------------------------------------------------------------------------
 
@@ -220,7 +232,7 @@ class Engine:
                         f"{run.identity} closed or moved before the query was answered; ask again"
                     )
                 future.set_result(run.machine.query(name, args))
-            except errors.PledgerError as error:
+            except Exception as error:  # noqa: BLE001 - whatever it is, the caller must not be left waiting
                 future.set_exception(error)
 
         self.runs.when_at_rest(run, ask)

@@ -16,7 +16,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from pledger.engine.attempt import Attempt, running
-from pledger.engine.processes import run_in_process
 
 
 class Executors:
@@ -45,6 +44,9 @@ class Executors:
                 call = functools.partial(definition.fn, *positional, **keywords)
                 future = self._loop.run_in_executor(self._threads(), context.run, call)
             case "process":
+                # Imported at the first one: multiprocessing is a tenth of the library's whole start-up.
+                from pledger.engine.processes import run_in_process  # noqa: PLC0415
+
                 future, attempt.stop = run_in_process(self._loop, attempt)
         attempt.task = future
         future.add_done_callback(functools.partial(done, attempt))

@@ -192,7 +192,7 @@ class Intake:
             for row in rows:
                 load = self._loop.create_task(self._loader.load(row), name=f"pledger-load-{row.run_id}")
                 self._loads.add(load)
-                load.add_done_callback(self._loaded)
+                load.add_done_callback(functools.partial(self._run_loaded, row.run_key))
             more = more or len(rows) == room
         next_ms = await self._store.next_due_ms(self._task_queue)
         if more:
@@ -200,6 +200,12 @@ class Intake:
         elif next_ms is not None:
             # What is due and was not taken waits for a worker that knows its type, or for room here: not now.
             self.due(max(next_ms, self._clock.now_ms() + 250))
+
+    def _run_loaded(self, run_key: int, load: asyncio.Task[None]) -> None:
+        """Look at its mail once more: what came while it was loading found nobody to tell, and a question that woke it
+        has not been read yet."""
+        self._loaded(load)
+        self.mail(run_key)
 
     def _loaded(self, load: asyncio.Task[None]) -> None:
         self._loads.discard(load)
@@ -227,19 +233,23 @@ class Intake:
     # Messages and questions -------------------------------------------------------------------------------------------
 
     async def _read_mail(self) -> None:
-        mail, self._mail = self._mail, set()
-        for run_key in mail:
+        while self._mail:
+            run_key = next(iter(self._mail))
             run = self._runs.active.get(run_key)
-            if run is None or run.gone:
-                continue
-            for message in await self._store.read_inbox(run.chain_key):
-                take_message(run, message)
-            for task in await self._store.read_tasks(run_key):
-                self._take_task(run, task)
-            if run.inputs and not run.gone:
-                self._runs.make_ready(run)
-            for request in await self._store.read_requests(run_key):
-                self._runs.when_at_rest(run, functools.partial(self._answer, run, request))
+            if run is not None and not run.gone:
+                await self._read_mail_of(run)
+            # Only now: if the store fails in between, the mail is looked at again.
+            self._mail.discard(run_key)
+
+    async def _read_mail_of(self, run: ActiveRun) -> None:
+        for message in await self._store.read_inbox(run.chain_key):
+            take_message(run, message)
+        for task in await self._store.read_tasks(run.run_key):
+            self._take_task(run, task)
+        if run.inputs and not run.gone:
+            self._runs.make_ready(run)
+        for request in await self._store.read_requests(run.run_key):
+            self._runs.when_at_rest(run, functools.partial(self._answer, run, request))
 
     def _take_task(self, run: ActiveRun, task: TaskRow) -> None:
         waits = run.machine.awaits(task.event_id) and -task.event_id not in run.origins
@@ -247,10 +257,12 @@ class Intake:
             run.add(decode_outcome(task.outcome), -task.event_id)
 
     def _answer(self, run: ActiveRun, request: port.Request) -> None:
+        if run.gone:
+            return  # whoever has the run next finds the question still open
         answer = failure = None
         try:
             answer = run.machine.query(request.name, request.body)
-        except errors.PledgerError as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, the one who asks must not be left waiting
             failure = encode_record(failures.from_exception(error))
         task = self._loop.create_task(self._store.answer_request(request.request_key, answer, failure))
         self._loads.add(task)

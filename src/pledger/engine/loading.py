@@ -148,6 +148,9 @@ class Loader:
             else:
                 self._block(row, blocks.reason(error, self._clock.now_ms(), machine.last_event + 1))
             return
+        if not self._runs.holds(row.owner):
+            await in_callback(self._loop, machine.destroy)
+            return
         for message in waiting:
             take_message(run, message)
         self._take_tasks(run, tasks)
@@ -209,7 +212,6 @@ class Loader:
                     due_ms=verdict.due_ms,
                     scheduled_ms=scheduled_ms,
                     last_failure=failure,
-                    lost=True,
                 )
                 put = port.PutTask(run.fence, task, [record])
                 self._submit_until_written(put, lambda: self._runs.requeued(task))

@@ -103,7 +103,7 @@ class TaskRow(Record, frozen=True):
 
     Identity: (run_key, event_id); event_id is where the activity was scheduled. attempt: 1-based, the one that is
     queued or started. state: "queued" (may start at due_ms), "started" (owner runs it since started_ms) or "done"
-    (outcome waits for the run). lost: the previous attempt died with its worker.
+    (outcome waits for the run). lost: this attempt died with its worker; whoever claims the row judges that first.
     command: the encoded ScheduleActivity. scheduled_ms: when it was scheduled first. expires_ms: when waiting in the
     queue ends in a time-out, or None. heartbeat: last details (JSON), or None. last_failure: encoded Failure or None.
     outcome: encoded ActivityCompleted or ActivityFailed once done. cancel_requested: its attempt should stop.

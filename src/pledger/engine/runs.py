@@ -61,6 +61,7 @@ class Runs:
         code: str,
         cached_max: int,
         payload_bytes_max: int,
+        history_events_max: int,
     ) -> None:
         self.definitions = definitions
         self.active: dict[int, ActiveRun] = {}
@@ -75,6 +76,7 @@ class Runs:
         self._code = code
         self._cached_max = cached_max
         self._payload_bytes_max = payload_bytes_max
+        self._history_events_max = history_events_max
         self._ready: list[ActiveRun] = []
         self._births: list[tuple[StartRun, events.RunStarted, RunIdentity, Callable[[Answer], None]]] = []
         self._alarms = Alarms(loop, clock, self._ring)
@@ -84,6 +86,10 @@ class Runs:
 
     def new_machine(self, definition: WorkflowDefinition, identity: RunIdentity) -> Machine:
         return Machine(definition, identity, payload_bytes_max=self._payload_bytes_max)
+
+    def holds(self, owner: int | None) -> bool:
+        """Whether `owner` is the session that this worker has now: what an earlier one took belongs to others."""
+        return owner == self._session_key()
 
     def adopt(self, run: ActiveRun) -> None:
         """A claimed run was loaded, with what waited for it: it lives here from now on."""
@@ -213,7 +219,7 @@ class Runs:
         start.owner, start.first = self._session_key(), built.append
 
         def settle(answer: Answer) -> None:
-            if isinstance(answer, port.Started):
+            if isinstance(answer, port.Started) and self.holds(start.owner):
                 run.run_key, run.chain_key = answer.run_key, answer.chain_key
                 self.active[run.run_key] = run
                 self.won(built)
@@ -221,7 +227,12 @@ class Runs:
                 self.activities.unreserve(len(built.eager))
                 run.gone = True
                 machine.destroy()
-            done(answer)
+            if answer is port.Reply.LOST:
+                # This worker lost its lease meanwhile: the run is started all the same, for whoever comes.
+                start.owner = start.first = None
+                self._committer.submit(start, done)
+            else:
+                done(answer)
 
         self._committer.submit(start, settle)
 
@@ -237,6 +248,12 @@ class Runs:
             inputs, origins = [events.RunTimedOut()], [0]
         elif not inputs:
             return None
+        elif run.last_event >= self._history_events_max:
+            raise errors.HistoryFullError(
+                f"{run.identity} has {run.last_event} events, the bound of one history; it is parked and nothing is "
+                f"lost. Raise Worker(max_history_events=...) and start the worker again, or end the run",
+                events_max=self._history_events_max,
+            )
         else:
             self._watchdog.enter(run.identity)
             try:
@@ -321,6 +338,9 @@ class Runs:
             run.closed = True
             self.forget(run, f"the run closed as {append.closed}")
             self._listener.run_closed(run.run_key, append.closed, built.commands[-1] if built.commands else None)
+            return
+        if run.gone:
+            self.activities.unreserve(len(built.eager))
             return
         self.active[run.run_key] = self.active.pop(run.run_key)  # newest last: see _evict
         for event_id, command in built.eager:

@@ -111,8 +111,8 @@ class Session:
 
     @property
     def key(self) -> int:
-        assert self._row is not None, "a session is opened before it is used"
-        return self._row.session_key
+        """0 while there is no lease: before it was taken and once it is lost. No session has that key."""
+        return 0 if self._row is None or self._lost else self._row.session_key
 
     async def open(self, identity: str, task_queue: str, code: str) -> None:
         """Take a lease and keep it."""
@@ -128,10 +128,10 @@ class Session:
 
     def _beat(self) -> None:
         """Runs in the heart's thread."""
-        if self._lost:
+        if self._row is None or self._lost:
             return
         try:
-            now_ms = self._store.renew_session(self.key, self._lease_ms)
+            now_ms = self._store.renew_session(self._row.session_key, self._lease_ms)
         except StoreError as error:
             # The lease stands until it runs out; the next beat may come through.
             logger.warning("the lease could not be renewed: %s", error)

@@ -29,8 +29,14 @@ T = TypeVar("T")
 
 #: Notes kept for the report of a failing seed.
 NOTES_MAX: Final = 400
+#: Callbacks in one instant of virtual time, after which nobody will ever wait any more.
+STEPS_AT_ONCE_MAX: Final = 20_000
 #: Bytes of the trace that are hashed at a time.
 _TRACE_CHUNK: Final = 1 << 16
+
+
+class LivelockError(RuntimeError):
+    """Some node is busy for ever without waiting for anything: on a real machine, a processor at 100%."""
 
 
 class NodeClock:
@@ -220,6 +226,7 @@ class Scheduler:
         self._plans: list[tuple[float, int, Callable[[], None]]] = []
         self._ordinals = itertools.count()
         self._numbers = itertools.count()
+        self._at_once = 0
         self._hash = hashlib.blake2b(digest_size=16)
         self._trace = bytearray()
 
@@ -265,6 +272,7 @@ class Scheduler:
                 return False
             if at_s > self.now_s:
                 self.now_s = at_s
+                self._at_once = 0
                 self._trace += struct.pack("<d", at_s)
             act()
 
@@ -273,6 +281,9 @@ class Scheduler:
         while ready := [node for node in self.nodes if node.has_ready]:
             node = ready[int(draw() * len(ready))] if len(ready) > 1 else ready[0]
             self.steps += 1
+            self._at_once += 1
+            if self._at_once > STEPS_AT_ONCE_MAX:
+                raise LivelockError(f"{node.name} has been busy for {STEPS_AT_ONCE_MAX:,} steps and time stands still")
             trace.append(node.number & 0xFF)
             node.step()
         if len(trace) > _TRACE_CHUNK:

@@ -29,7 +29,7 @@ from pledger.testing.faults import Faults
 from pledger.testing.invariants import ALL, Invariant
 from pledger.testing.journal import Program, Then
 from pledger.testing.process import Process, Surroundings
-from pledger.testing.scheduler import NodeClock, Scheduler
+from pledger.testing.scheduler import LivelockError, NodeClock, Scheduler
 from pledger.testing.world import World
 
 #: The store's clock at the start: any time that is not now, so that a look at a real clock is found out.
@@ -180,7 +180,11 @@ class Simulation:
 
     def _run(self, until: Callable[[], bool], limit_s: float) -> bool:
         violations = self.auditor.violations
-        came_true = self._scheduler.run(lambda: bool(violations) or until(), limit_s)
+        came_true = False
+        try:
+            came_true = self._scheduler.run(lambda: bool(violations) or until(), limit_s)
+        except LivelockError as error:
+            self.auditor.violated("nobody is busy for ever", str(error))
         self._stop_if_violated()
         return came_true
 

@@ -152,18 +152,19 @@ def test_namespace_packages_are_walked_through(project: Project) -> None:
     assert project.changes("parts/rules.py")
 
 
+@pytest.mark.parametrize("folder", ["site-packages", "dist-packages"])
 def test_installed_packages_count_only_where_they_define_the_workflow(
-    project: Project, monkeypatch: pytest.MonkeyPatch
+    project: Project, monkeypatch: pytest.MonkeyPatch, folder: str
 ) -> None:
-    monkeypatch.syspath_prepend(str(project.root / "site-packages"))
-    project.write("site-packages/vendor/__init__.py", "")
-    project.write("site-packages/vendor/rules.py", "")
-    project.write("site-packages/vendor/flow.py", "import vendor.rules\n" + FLOW)
+    monkeypatch.syspath_prepend(str(project.root / folder))
+    project.write(f"{folder}/vendor/__init__.py", "")
+    project.write(f"{folder}/vendor/rules.py", "")
+    project.write(f"{folder}/vendor/flow.py", "import vendor.rules\n" + FLOW)
     project.write("shop/flow.py", "import vendor.rules, json, pledger.workflow\n" + FLOW)
     assert [module.__name__ for module in user_modules([project.definition()])] == ["shop", "shop.flow"]
-    assert not project.changes("site-packages/vendor/rules.py")
+    assert not project.changes(f"{folder}/vendor/rules.py")
     before = project.identity("vendor.flow")
-    project.write("site-packages/vendor/rules.py", "changed = True")
+    project.write(f"{folder}/vendor/rules.py", "changed = True")
     assert project.identity("vendor.flow") != before
 
 
@@ -289,6 +290,8 @@ def prompt(source: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
         ("return 5", "return 6"),
         ("return 7", "return 8"),
         ("return 9", "return 0"),
+        ("return 11", "return 12"),
+        ("in {1, 2}", "in (1, 2)"),
     ],
 )
 def test_everything_that_code_without_a_source_names_counts(
@@ -307,7 +310,10 @@ def test_everything_that_code_without_a_source_names_counts(
         "class Order(Base):\n"
         "    @classmethod\n"
         "    def make(cls): return 9\n"
-        "async def fulfil(o): return helper(), kept(), Order()\n"
+        "class Clerk:\n"
+        "    def checks(self): return 11\n"
+        "checks = Clerk().checks\n"
+        "async def fulfil(o): return helper(), kept(), Order(), checks(), o in {1, 2}\n"
     )
     assert before in source
     one = code_identity([prompt(source, monkeypatch).fulfil], version="1")

@@ -148,9 +148,23 @@ class Trimmed:
     text: str = attrs.field(converter=str.strip)
 
 
+def one_more(n: int) -> int:
+    return n + 1
+
+
+@attrs.define
+class Counting:
+    n: int = attrs.field(converter=one_more)
+
+
 class Point(msgspec.Struct, rename="camel"):
     x_axis: int
     y_axis: Decimal = Decimal(0)
+
+
+class Marked(msgspec.Struct):
+    kind: str = msgspec.field(name="$type")
+    value: str
 
 
 class Span(NamedTuple):

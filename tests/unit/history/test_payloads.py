@@ -228,13 +228,17 @@ def test_envelopes_count_as_the_json_levels_that_they_are() -> None:
         return (tuples(levels - 1),) if levels else 1
 
     assert round_trip(tuples(NESTING_MAX // 2)) == tuples(NESTING_MAX // 2)
-    assert "deeper" in str(refusal(tuples(NESTING_MAX // 2 + 1)))
+    error = refusal(tuples(NESTING_MAX // 2 + 1))
+    assert "deeper" in str(error)
+    assert error.path == "$" + "[0]" * (NESTING_MAX // 2)
 
     def pairs(levels: int) -> object:
         return {1: pairs(levels - 1)} if levels else 1
 
     assert round_trip(pairs(NESTING_MAX // 3)) == pairs(NESTING_MAX // 3)
-    assert "deeper" in str(refusal(pairs(NESTING_MAX // 3 + 1)))
+    error = refusal(pairs(NESTING_MAX // 3 + 1))
+    assert "deeper" in str(error)
+    assert error.path == "$" + "[1]" * (NESTING_MAX // 3)
 
 
 def test_values_that_contain_themselves_are_refused() -> None:

@@ -129,6 +129,10 @@ def test_other_calls_are_not_told(told: Told) -> None:
     assert told.calls == []
 
 
+def test_a_place_that_calls_something_else_is_reported_once(clock_methods: ClockMethods) -> None:
+    assert clock_methods._on_call(Order.placed.__code__, 0, len, None) is sys.monitoring.DISABLE
+
+
 def test_libraries_that_know_datetime_are_watched_too(
     clock_methods: ClockMethods, told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -154,6 +158,9 @@ def test_what_is_stopped_tells_nothing_and_may_start_again(clock_methods: ClockM
     clock_methods.stop()
     clock_methods.stop()
     assert "pledger" not in {sys.monitoring.get_tool(tool) for tool in range(6)}
+    sys.monitoring.use_tool_id(4, "the next one")
+    assert sys.monitoring.get_local_events(4, Order.placed.__code__) == sys.monitoring.events.NO_EVENTS
+    sys.monitoring.free_tool_id(4)
     Order().placed()
     assert told.calls == []
     clock_methods.watch([sys.modules[__name__]])

@@ -5,11 +5,13 @@ import asyncio
 import concurrent.futures
 import contextvars
 import copy
+import gc
 import importlib
+import inspect
 import io
 import linecache
 import logging
-import multiprocessing
+import multiprocessing.util
 import os
 import pickle
 import random
@@ -144,6 +146,7 @@ def test_threads_and_processes_are_refused() -> None:
     assert not thread.is_alive()
     spawned = multiprocessing.get_context("spawn").Process(target=print)
     assert refused(lambda: spawned.start()).remedy == "do it in an activity"
+    assert refused(lambda: multiprocessing.util.spawnv_passfds(b"true", [b"true"], [])).call.endswith("spawnv_passfds")
 
 
 def test_an_executor_is_refused_also_when_its_threads_are_up() -> None:
@@ -198,7 +201,8 @@ def test_other_threads_are_not_affected() -> None:
     def beside() -> None:
         go.wait()
         try:
-            heard.extend([time.time(), random.random(), Path(__file__).read_bytes(), guards.take_violation()])
+            heard.extend([time.time(), random.random(), random.randint(1, 6), random.Random(), os.urandom(8)])
+            heard.extend([Path(__file__).read_bytes(), guards.take_violation()])
         finally:
             done.set()
 
@@ -211,7 +215,7 @@ def test_other_threads_are_not_affected() -> None:
 
     in_workflow(meanwhile)
     thread.join()
-    assert len(heard) == 4
+    assert len(heard) == 7
     assert heard[-1] is None
 
 
@@ -296,13 +300,26 @@ def test_a_signal_handler_that_interrupts_is_exempt() -> None:
     try:
 
         def interrupted() -> int:
-            with guards.suspended():
-                os.kill(os.getpid(), signal.SIGUSR1)
+            signal.raise_signal(signal.SIGUSR1)
             return sum(range(1000))
 
         allowed(interrupted)
     finally:
         signal.signal(signal.SIGUSR1, before)
+    assert seen
+
+
+def test_a_callback_of_the_garbage_collector_is_exempt() -> None:
+    seen: list[float] = []
+
+    def collected(*_: object) -> None:
+        seen.append(time.time())
+
+    gc.callbacks.append(collected)
+    try:
+        allowed(gc.collect)
+    finally:
+        gc.callbacks.remove(collected)
     assert seen
 
 
@@ -464,6 +481,11 @@ def test_a_replacement_has_its_name_pickles_and_copies(module: ModuleType, name:
     assert replacement.__name__ == name
     assert pickle.loads(pickle.dumps(replacement)) is replacement
     assert copy.deepcopy(replacement) == replacement
+
+
+def test_a_replacement_takes_what_the_original_takes() -> None:
+    assert inspect.signature(random.choice).bind("ab")
+    assert uuid.uuid1(node=7, clock_seq=9).node == 7
 
 
 def test_seeding_gives_the_same_numbers_as_before() -> None:

@@ -1,4 +1,4 @@
-"""From annotated Python values to JSON trees and back. `payloads.py` is the door; nothing else imports from here.
+"""From annotated Python values to JSON trees and back. `payloads.py` and `signature.py` are the doors.
 
     json_tree   JSON text <-> tree, its limits, and the paths that errors name
     codec       what a codec is, the envelope {"$type": ..., "value": ...}, and the words of a misfit
@@ -6,7 +6,8 @@
     containers  list, tuple, set, frozenset, dict
     untyped     positions without a usable annotation
     unions      A | B, Optional, Literal
-    records     dataclasses, attrs classes, msgspec Structs, NamedTuples, TypedDicts, pydantic models
+    records     dataclasses, attrs classes, msgspec Structs, NamedTuples, TypedDicts
+    models      pydantic models
     hints       annotation -> codec, once per annotation
 
 Why not msgspec's own typed encoder: it writes by the run-time type and reads by the annotation, so that a tuple under

@@ -159,13 +159,10 @@ def _read_datetime(text: str) -> datetime:
     if key is None:
         return value.replace(fold=fold)
     zone = _zone(key)
-    # Text from elsewhere need not carry the fold, but its offset tells which of the two it is.
-    for either in (fold, 1 - fold):
-        local = value.replace(tzinfo=zone, fold=either)
-        if local.utcoffset() == value.utcoffset():
-            return local
-    # The rules of the zone have changed since: what was recorded is the instant.
-    return value.astimezone(zone)
+    local = value.replace(tzinfo=zone, fold=fold)
+    # Offsets differ in text from elsewhere, which need not carry the fold, and when the rules of the zone have changed
+    # since. The instant is what was recorded.
+    return local if local.utcoffset() == value.utcoffset() else value.astimezone(zone)
 
 
 def _write_time(value: time) -> str:

@@ -77,8 +77,7 @@ class State:
         owner may let go before it hears of the message.
         """
         has_mail = (
-            run.run_key in self.wakes
-            or bool(self.waiting(run.chain_key))
+            bool(self.waiting(run.chain_key))
             or any(task.state == "done" for task in self.tasks.get(run.run_key, {}).values())
             or any(r.run_key == run.run_key and r.answer is r.failure is None for r in self.requests.values())
         )

@@ -17,7 +17,7 @@ _OPENING_WAIT_MS: Final = 10_000
 
 
 def connect_writer(path: Path) -> apsw.Connection:
-    """The connection that writes. In autocommit mode, in WAL, synchronous=FULL; nobody checkpoints but our writer."""
+    """The connection that writes. In autocommit mode, in WAL, synchronous=FULL."""
     connection = _connect(path)
     connection.pragma("page_size", PAGE_BYTES)  # without effect on a file that has pages
     mode = connection.pragma("journal_mode", "wal")
@@ -27,7 +27,6 @@ def connect_writer(path: Path) -> apsw.Connection:
     # Where fsync alone leaves data in the drive's cache (macOS); without effect elsewhere.
     connection.pragma("fullfsync", 1)
     connection.pragma("checkpoint_fullfsync", 1)
-    connection.pragma("wal_autocheckpoint", 0)
     return connection
 
 
@@ -35,7 +34,6 @@ def connect_reader(path: Path) -> apsw.Connection:
     """The connection that reads: it sees what is committed and can change nothing."""
     # Not opened read-only: a reader of a write-ahead log must be able to write its index.
     connection = _connect(path)
-    connection.pragma("wal_autocheckpoint", 0)
     connection.pragma("query_only", 1)
     return connection
 

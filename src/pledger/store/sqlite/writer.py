@@ -80,6 +80,7 @@ class Writer:
         self._durable = True
         self._wait_ms = -1
         self._pid = os.getpid()
+        # The hook takes the place of SQLite's automatic checkpoints.
         connection.set_wal_hook(self._on_commit)
 
     def run(self, job: Job[T], *, durable: bool, wait_ms: int, hook: PhaseHook | None = None) -> T:

@@ -52,7 +52,7 @@ def test_the_verdict_is_right_when_every_check_holds(console: Console, output: S
 
 
 def test_the_verdict_names_the_order_that_was_charged_twice(console: Console, output: StringIO) -> None:
-    twice = Account(2, 1, 1, 1, 1, 1, dispatched=True, told=True, letters=1)
+    twice = Account(2, 1, 1, 1, 1, 1, paid_cents=500, dispatched=True, told=True, letters=1)
     assert not judge(console, reconcile({4711: 500}, {4711: "confirmed"}, Truth({4711: twice})))
     (line,) = [line for line in output.getvalue().splitlines() if "wrong" in line]
     assert "charged twice" in line

@@ -22,6 +22,7 @@ from tests.unit.history.models import (
     Cents,
     Colour,
     Corner,
+    Counting,
     Doubling,
     Forgetful,
     Hidden,
@@ -29,6 +30,7 @@ from tests.unit.history.models import (
     Level,
     Line,
     Lost,
+    Marked,
     Model,
     Order,
     Parcel,
@@ -49,6 +51,13 @@ from tests.unit.history.models import (
     refusal,
     round_trip,
 )
+
+
+def miscounted() -> Total:
+    total = Total([1, 2])
+    total.sum = 99
+    return total
+
 
 FITTING: list[tuple[object, Any]] = [
     ("a", str),
@@ -84,6 +93,7 @@ FITTING: list[tuple[object, Any]] = [
     (Box(Decimal(1), [Decimal(2)]), Box[Decimal]),
     (Box((1, 2)), Box),
     (Total([1, 2]), Total),
+    (miscounted(), Total),
     (Positive(1), Positive),
     (Parcel(1.5, 7, {"a"}), Parcel),
     (Trimmed(" a "), Trimmed),
@@ -122,6 +132,8 @@ FITTING: list[tuple[object, Any]] = [
     (["a"], list[int] | list[str]),
     ((1, 2, 3), tuple[int, int] | tuple[int, int, int]),
     ({"$type": "Order", "value": 1}, dict[str, Any] | Order),
+    (Marked("Colour", "red"), Marked | Colour | None),
+    (Marked("Colour", "red"), Marked),
     (ORDER, dict[str, Any] | Order),
     ({"id": 1}, Settings | Person),
     (Tags(["a"]), Tags | list[str]),
@@ -154,6 +166,8 @@ def test_only_the_members_of_a_union_that_need_it_are_marked() -> None:
     assert encode("a", str | datetime) == b'"a"'
     assert json.loads(encode(NOON, str | datetime))["$type"] == "datetime"
     assert json.loads(encode(ORDER, Order | Refund))["$type"] == "Order"
+    assert encode(1, int | float) == b"1"
+    assert json.loads(encode([1], list[int] | list[str]))["$type"] == "list[int]"
 
 
 def test_the_order_of_a_union_never_matters() -> None:
@@ -165,6 +179,7 @@ def test_the_order_of_a_union_never_matters() -> None:
 MISFITS: list[tuple[object, Any, str, str, str]] = [
     (3, str, "$", "str", "int"),
     ("3", int, "$", "int", "str"),
+    ("3", Bounded, "$", "int", "str"),
     (True, int, "$", "int", "bool"),
     (True, float, "$", "float", "bool"),
     (1, bool, "$", "bool", "int"),
@@ -229,6 +244,8 @@ def test_a_subclass_is_refused_because_its_fields_would_be_lost() -> None:
     [
         ((1, 2, 3), tuple[int, int], "$", "there are 3 elements. Pass 2"),
         ("c", Literal["a", "b"], "$", "none of Literal['a', 'b']. Pass one of them"),
+        (1, Literal[0, True], "$", "the int is none of Literal[0, True]"),
+        (Counting(1), Counting, "$.n", "gives another one"),
         (True, Literal[0, "x"] | None, "$", "annotated as"),
         (
             ["a", 1],

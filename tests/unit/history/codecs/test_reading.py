@@ -50,7 +50,7 @@ from tests.unit.history.models import (
         (b'{"x":1}', dict[int, int], "$.x", 'expected an int as key, found another string. Write it like "17"'),
         (b'"0.1.2"', Decimal, "$", 'expected Decimal, found another string. Write it like "12.50"'),
         (b'"a"', UUID, "$", "expected UUID, found another string. Write it like"),
-        (b'"a"', bytes, "$", "expected bytes, found another string. Write it like base64"),
+        (b'"aGk=!"', bytes, "$", "expected bytes, found another string. Write it like base64"),
         (b'"2024-13-01"', date, "$", "expected date"),
         (b'"x"', datetime, "$", "expected datetime"),
         (b'"1 hour"', timedelta, "$", "expected timedelta, found another string"),

@@ -12,7 +12,7 @@ import pytest
 
 from pledger.errors import StoreError
 from pledger.store.sqlite import SqliteStore, open_sqlite
-from tests.conformance.harness import ownerless_run
+from tests.conformance.harness import append, claim, claim_tasks, owned_run, ownerless_run, task, write
 
 
 @pytest.mark.parametrize(
@@ -34,9 +34,15 @@ async def test_commits_are_synchronous_and_housekeeping_is_not(store: SqliteStor
     connection = store._database.writer.connection
     await ownerless_run(store)
     assert connection.pragma("synchronous") == 2
-    await store.open_session("host:1", "default", "code-1", 10_000)
+    session = await store.open_session("host:1", "default", "code-1", 10_000)
     assert connection.pragma("synchronous") == 1
-    await ownerless_run(store, "order-2")
+    run = await owned_run(store, session.session_key, "order-2")
+    assert connection.pragma("synchronous") == 2
+    await write(store, append(run, tasks=[task(run, 3)]))
+    await claim(store, session.session_key)
+    assert connection.pragma("synchronous") == 1
+    # A claim of a task is the record of an attempt: intent before effect.
+    assert len(await claim_tasks(store, session.session_key)) == 1
     assert connection.pragma("synchronous") == 2
 
 

@@ -45,11 +45,16 @@ async def test_a_slow_disk_commits_on_a_thread_of_its_own_until_it_is_fast_again
 
 async def test_what_was_queued_first_is_written_first(store: SqliteStore) -> None:
     run = await owned_run(store, await open_session(store))
-    writer = store._database.writer
+    writer, lane = store._database.writer, store._database.lane
     writer.commit_ms = SLOW_MS + 1
+    await store.commit([])
+    gate = threading.Event()
+    assert lane._thread is not None
+    lane._thread.submit(gate.wait)
     first = store.commit([append(run)])
     writer.commit_ms = 0.0
     second = store.commit([append(run)])
+    gate.set()
     assert await asyncio.gather(first, second) == [[Reply.WON], [Reply.LOST]]
 
 

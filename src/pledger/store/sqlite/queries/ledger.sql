@@ -64,8 +64,7 @@ UPDATE pledger_run SET claims = 0 WHERE run_key = ? AND fence = ? AND owner IS N
 -- After a run was let go: due at once when something waits for it. Looked up rather than remembered: a sender of the
 -- owner's own process stores no wake-up, and the owner may let go before it hears of the message.
 UPDATE pledger_run SET due_ms = 0 WHERE run_key = ?1 AND owner IS NULL AND (
-    EXISTS (SELECT 1 FROM pledger_wake AS wake WHERE wake.run_key = ?1)
-    OR EXISTS (
+    EXISTS (
         SELECT 1 FROM pledger_message AS message
         WHERE message.chain_key = pledger_run.chain_key AND message.verdict IS NULL
     )
