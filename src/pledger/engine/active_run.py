@@ -18,7 +18,8 @@ class ActiveRun:
 
     head, last_event, time_ms: of its newest durable transition. code: identity last recorded in its history.
     deadline_ms: when the run times out, or None. in_flight: a transition is being committed (at most one).
-    gone: it left memory; nothing may act for it any more. taken: message_keys that became inputs.
+    gone: it left memory; nothing may act for it any more. taken: message_keys that became inputs; delivered: those of them
+    whose transition is durable.
     waiting: called, with the machine at rest, once nothing is in flight (queries).
     """
 
@@ -28,6 +29,7 @@ class ActiveRun:
         "closed",
         "code",
         "deadline_ms",
+        "delivered",
         "fence",
         "gone",
         "head",
@@ -61,6 +63,7 @@ class ActiveRun:
         self.inputs: list[Input] = []
         self.origins: list[int] = []
         self.taken: set[int] = set()
+        self.delivered: list[int] = []
         self.in_flight = False
         self.ready = False
         self.releasing = False
@@ -73,6 +76,12 @@ class ActiveRun:
         """Put an input in line for the next transition."""
         self.inputs.append(one)
         self.origins.append(origin)
+
+    def forget_delivered(self) -> None:
+        """Before its inbox is read: from now on the store does not show what was delivered. A read that began earlier
+        may still show it, and must not deliver it again."""
+        self.taken.difference_update(self.delivered)
+        self.delivered.clear()
 
     def due_ms(self) -> int | None:
         """When it must be activated on its own account: its next timer or its deadline."""

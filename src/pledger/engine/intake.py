@@ -234,14 +234,18 @@ class Intake:
 
     async def _read_mail(self) -> None:
         while self._mail:
-            run_key = next(iter(self._mail))
+            run_key = self._mail.pop()
             run = self._runs.active.get(run_key)
-            if run is not None and not run.gone:
+            if run is None or run.gone:
+                continue
+            try:
                 await self._read_mail_of(run)
-            # Only now: if the store fails in between, the mail is looked at again.
-            self._mail.discard(run_key)
+            except BaseException:
+                self._mail.add(run_key)  # what was not read is looked at again
+                raise
 
     async def _read_mail_of(self, run: ActiveRun) -> None:
+        run.forget_delivered()
         for message in await self._store.read_inbox(run.chain_key):
             take_message(run, message)
         for task in await self._store.read_tasks(run.run_key):

@@ -333,7 +333,7 @@ class Runs:
         run.time_ms = append.time_ms
         run.code = self._code
         if append.consumed:
-            run.taken.difference_update([message_key for message_key, _ in append.consumed])
+            run.delivered += [message_key for message_key, _ in append.consumed]
         if append.closed is not None:
             run.closed = True
             self.forget(run, f"the run closed as {append.closed}")
