@@ -478,7 +478,7 @@ class WorkflowHandle(Generic[T]):
             state=fold(history.transitions),
             last_event=row.last_event,
             owner=next((each.identity for each in workers if each.session_key == row.owner), None),
-            due=None if row.due_ms is None else _utc(row.due_ms),
+            due=None if row.due_ms is None else _utc(max(row.due_ms, row.started_ms)),  # 0 stands for "at once"
             pending=await store.read_tasks(row.run_key),
             attempts=await store.read_attempts(row.run_key),
             inbox=await store.read_inbox(row.chain_key),
@@ -662,5 +662,11 @@ def _summary(row: RunRow) -> RunSummary:
         row.status,
         _utc(row.started_ms),
         None if row.closed_ms is None else _utc(row.closed_ms),
-        None if row.blocked is None else str(blocks.read(row.blocked)["message"]).splitlines()[0],
+        None if row.blocked is None else _in_short(blocks.read(row.blocked)),
     )
+
+
+def _in_short(block: dict[str, Any]) -> str:
+    """A block's reason in a line, like `ZeroDivisionError: division by zero`."""
+    line = str(block["message"]).strip().partition("\n")[0]
+    return f"{block['type']}: {line}" if line else str(block["type"])

@@ -17,7 +17,7 @@ from pledger.cli.exits import Exit, exit_of
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code. arguments: without the program's name; those of the process by default."""
+    """Run one command and return its exit code. arguments: without the program's name; by default the process's."""
     # Imported here: `import pledger.cli` stays possible for whoever only wants the exit codes.
     import typer  # noqa: PLC0415
 
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The reader has seen enough (`pledger list | head`). What is still buffered must not fail at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.OK
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - the last resort: whatever it is, its traceback is to be reported
         traceback.print_exception(error)
         output.error(errors.InternalError(f"{type(error).__name__}: {error}. Please report this with the lines above"))
         return Exit.BUG

@@ -26,10 +26,11 @@ def _value(text: str, which: str) -> Any:
     source, which = _source(text, which)
     try:
         # First, since it names the plain mistakes best: a text without its quotes, a key without, a comma too many.
-        json.loads(source, parse_float=_exact_float)
+        json.loads(source, parse_float=_exact_float, parse_constant=_refuse_constant)
         return payloads.decode(source)
     except json.JSONDecodeError as error:
-        raise errors.UsageError(f"{which} is not JSON ({error}): {_shortened(text)}{_hint(text)}") from None
+        place = f"{error.msg} at line {error.lineno}, column {error.colno}"
+        raise errors.UsageError(f"{which} is not JSON: {_shortened(text)}{_hint(text, place)}") from None
     except (errors.PayloadError, ValueError, RecursionError) as error:
         raise errors.UsageError(f"{which} cannot be used: {error}") from None
 
@@ -56,16 +57,21 @@ def _exact_float(literal: str) -> float:
     return number
 
 
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON number (RFC 8259); pass null or a string")
+
+
 def _shortened(text: str) -> str:
     return text if len(text) <= 60 else text[:59] + "…"  # noqa: PLR2004 - one glance
 
 
-def _hint(text: str) -> str:
+def _hint(text: str, place: str) -> str:
+    """What the mistake probably is."""
     if text.startswith("--"):
-        return ". There is no such option here; `--help` lists them"
+        return ". There is no such option here; --help lists them"
     if text[:1].isalpha():
         return f". A text carries its own quotes: {_quoted(text)}"
-    return ""
+    return f" ({place})"
 
 
 def _quoted(text: str) -> str:

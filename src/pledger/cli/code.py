@@ -74,15 +74,14 @@ def load_code(target: str) -> Code:
         try:
             found = getattr(found, part)
         except AttributeError:
-            raise CodeError(
-                f"module {name} has no {attribute!r}; without `:{attribute}`, all it defines is taken"
-            ) from None
+            message = f"module {name} has no {attribute!r}; without `:{attribute}`, all it defines is taken"
+            raise CodeError(message) from None
     code = Code(target)
     _take_object(code, found)
     if not code.workflows and not code.activities:
         raise CodeError(
-            f"{target} has no workflows and no activities. Decorate them with @workflow.defn and @activity.defn, or name "
-            "the module that defines or imports them"
+            f"{target} has no workflows and no activities. Decorate them with @workflow.defn and @activity.defn, or "
+            "name the module that defines or imports them"
         )
     return code
 
@@ -98,8 +97,8 @@ def _take_object(code: Code, found: Any) -> None:
         code.take_listed(found)
     else:
         raise CodeError(
-            f"{code.target} is {found!r}: neither a workflow nor an activity, nor something that lists them (a list, or "
-            "an object with workflows and activities)"
+            f"{code.target} is {found!r}: neither a workflow nor an activity, nor something that lists them (a list, "
+            "or an object with workflows and activities)"
         )
 
 
@@ -111,7 +110,8 @@ def _import(name: str) -> Any:
             raise CodeError(_import_failure(name, error)) from error
         as_module = name.removesuffix(".py").strip("./").replace("/", ".")
         hint = "" if as_module == name else f". Name the module, not its file: {as_module}"
-        raise CodeError(f"there is no module {error.name!r} in {Path.cwd()} or among what is installed{hint}") from None
+        where = f"in {Path.cwd()} or among what is installed"
+        raise CodeError(f"there is no module {error.name!r} {where}{hint}") from None
     except (Exception, SystemExit) as error:
         raise CodeError(_import_failure(name, error)) from error
 

@@ -237,9 +237,10 @@ def _bytes(size: int) -> str:
 def _show(output: Output, checks: list[Check]) -> None:
     from rich.text import Text  # noqa: PLC0415 - only where a table is drawn
 
-    table = output.table("CHECK", "STATE", "FOUND", "NEXT")
+    table = output.table("CHECK", "STATE", "FOUND")
     for each in checks:
-        table.add_row(
-            each.name, Text(each.state, style=_STYLES[each.state]), Text(words.printable(each.found)), Text(each.action)
-        )
+        found = Text(words.printable(each.found))
+        if each.action:
+            found.append(f" → {each.action}", style="bold")
+        table.add_row(each.name, Text(each.state, style=_STYLES[each.state]), found)
     output.print(table)

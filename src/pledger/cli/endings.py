@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 from pledger import errors
 from pledger.cli import options
@@ -49,10 +50,8 @@ def cancel(
 
 
 async def _closed(handle: WorkflowHandle[None]) -> None:
-    try:
+    with contextlib.suppress(errors.WorkflowFailedError):  # closed, which is all that was asked
         await handle.result()
-    except errors.WorkflowFailedError:
-        pass  # closed, which is all that was asked
 
 
 def _in_words(workflow_id: str, verdict: CancelVerdict) -> str:

@@ -14,7 +14,7 @@ from pledger.cli.output import Output
 from pledger.client import History
 from pledger.history.view import HistoryEvent
 
-#: Events laid out in one table: columns keep their widths within it, and a history of any length begins to show at once.
+#: Events laid out in one table: columns keep their widths within it, and a history of any length shows at once.
 _PAGE: Final = 1_000
 
 
@@ -56,6 +56,6 @@ def _show(output: Output, events: list[HistoryEvent]) -> None:
                 str(each.event_id),
                 f"{each.time.astimezone():%Y-%m-%d %H:%M:%S.%f}"[:-3],
                 each.type,
-                words.preview(attributes, output.cell_chars_max),
+                words.preview(attributes, output.line_chars_max),
             )
         output.print(table)

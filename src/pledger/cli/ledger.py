@@ -35,8 +35,8 @@ async def opened(
         raise errors.UsageError(f"{url} lives within one process, where no command can reach it; use a file: --url")
     if file is not None and not may_create and not file.exists():
         raise NoLedgerError(
-            f"there is no ledger at {url} ({file.absolute()}). Name another with --url or PLEDGER_URL, or make this one: "
-            "`pledger worker` and `pledger start` do"
+            f"there is no ledger at {url} ({file.absolute()}). Name another with --url or PLEDGER_URL, or make this "
+            "one: `pledger worker` and `pledger start` do it"
         )
     async with connect(url, namespace=namespace, durability=durability) as client:
         yield client
@@ -59,12 +59,14 @@ async def find_run(client: Client, name: str, run_id: str | None = None) -> Work
 
 async def within(timeout: timedelta | None, waiting: Awaitable[T], what: str) -> T:
     """Wait, at most so long; None is without end. Raises WaitTimeoutError naming what was waited for."""
+    limit = asyncio.timeout(None if timeout is None else timeout.total_seconds())
     try:
-        async with asyncio.timeout(None if timeout is None else timeout.total_seconds()) as limit:
+        async with limit:
             return await waiting
     except TimeoutError:
         if timeout is None or not limit.expired():
             raise
         raise WaitTimeoutError(
-            f"{what} has not closed within {timeout.total_seconds():g} s and goes on; `pledger show` tells what it waits for"
+            f"{what} has not closed within {timeout.total_seconds():g} s and goes on; "
+            "`pledger show` tells what it waits for"
         ) from None

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Any
+from typing import Annotated, Final
 
 import typer
 
-from pledger.cli import options, words
+from pledger.cli import documents, options, words
 from pledger.cli.ledger import opened
-from pledger.cli.output import STATUS_STYLES, Output, iso
+from pledger.cli.output import STATUS_STYLES, Output
 from pledger.client import RunSummary
 
 #: Columns from which a terminal has room for run ids as well.
-_WIDE: int = 110
+_WIDE: Final = 110
 
 
 def list_runs(
@@ -21,8 +21,8 @@ def list_runs(
         str,
         typer.Argument(
             metavar="FILTER",
-            help="Like \"status = 'running' and type = 'fulfil'\". Fields: workflow_id, run_id, type, task_queue, status, "
-            "started, closed, blocked. Operators: = != < <= > >= in, joined by and.",
+            help="Like \"status = 'running' and type = 'fulfil'\". Fields: workflow_id, run_id, type, task_queue, "
+            "status, started, closed, blocked. Operators: = != < <= > >= in, joined by and.",
             show_default=False,
         ),
     ] = "",
@@ -44,7 +44,7 @@ def list_runs(
 
     found, total, now_ms = asyncio.run(read())
     if as_json:
-        output.document({"runs": [run_document(each) for each in found], "total": total})
+        output.document({"runs": [documents.run_summary(each) for each in found], "total": total})
     elif found:
         _show(output, found, now_ms)
         if total > len(found):
@@ -81,20 +81,6 @@ def _show(output: Output, found: list[RunSummary], now_ms: int) -> None:
             Text(status, style=STATUS_STYLES.get(status, "")),
             words.moment(started_ms, now_ms),
             took if closed_ms is not None else f"{took} …",
-            *([Text(words.one_line(each.blocked or "", output.cell_chars_max))] if with_remark else []),
+            *([Text(words.one_line(each.blocked or "", output.line_chars_max))] if with_remark else []),
         )
     output.print(table)
-
-
-def run_document(run: RunSummary) -> dict[str, Any]:
-    """A run as JSON."""
-    return {
-        "workflow_id": run.workflow_id,
-        "run_id": run.run_id,
-        "workflow_type": run.workflow_type,
-        "task_queue": run.task_queue,
-        "status": run.status,
-        "started": iso(run.started),
-        "closed": iso(run.closed),
-        "blocked": run.blocked,
-    }

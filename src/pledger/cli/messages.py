@@ -8,11 +8,11 @@ from typing import Annotated, Any
 
 import typer
 
-from pledger.cli import options
+from pledger.cli import documents, options
 from pledger.cli.arguments import read_arguments
 from pledger.cli.durations import parse_duration
 from pledger.cli.ledger import find_run, opened
-from pledger.cli.output import Output, raw
+from pledger.cli.output import Output
 from pledger.client import QUERY_TIMEOUT
 from pledger.history import payloads
 
@@ -77,5 +77,5 @@ def query(
             handle = await find_run(client, workflow_id, run_id)
             return await handle.query(name, *values, timeout=timeout)
 
-    output.document(raw(payloads.encode(asyncio.run(run()))))
+    output.document(documents.raw(payloads.encode(asyncio.run(run()))))
     return 0

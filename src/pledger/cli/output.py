@@ -1,23 +1,19 @@
 """Where words go: answers to stdout, everything else to stderr; strict JSON and nothing else where that is asked for.
 
-A terminal gets colours and its own width. A pipe or a file gets neither: every line is as long as it is, so that an id is
-never cut or wrapped and `grep` and `awk` work. Rich is imported at the first table: a command in JSON needs none of it.
+A terminal gets colours and its own width. A pipe or a file gets neither: every line is as long as it is, so that an id
+is never cut or wrapped and `grep` and `awk` work. Rich is imported at the first table: a command in JSON needs none.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
-import msgspec
-
 from pledger import errors
-from pledger.cli.exits import exit_of
+from pledger.cli import documents, words
 from pledger.cli.words import printable
 from pledger.history import failures
-from pledger.history.failures import Failure
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -26,7 +22,10 @@ if TYPE_CHECKING:
 #: The width where there is no terminal: more than any line has.
 _UNBOUNDED: Final = 1_000_000
 #: Characters of a long payload or message where there is no terminal.
-_CELL_ELSEWHERE: Final = 2_000
+_LINE_ELSEWHERE: Final = 2_000
+#: In a terminal: what a table's narrow columns take from its two wide ones, and the least that is worth showing.
+_NARROW_COLUMNS: Final = 33
+_CELL_MIN: Final = 20
 
 STATUS_STYLES: Final = {
     "running": "cyan",
@@ -56,13 +55,18 @@ class Output:
         return self._console().width if self._console().is_terminal else None
 
     @property
+    def line_chars_max(self) -> int:
+        """How much of a long value fits a line: a terminal's, or a very long one."""
+        return self.width or _LINE_ELSEWHERE
+
+    @property
     def cell_chars_max(self) -> int:
-        """How much of a long value is worth showing: about a line of a terminal, a good deal elsewhere."""
-        return self.width or _CELL_ELSEWHERE
+        """The same for one of a table's wide columns."""
+        return max(_CELL_MIN, (self.width - _NARROW_COLUMNS) // 2) if self.width is not None else _LINE_ELSEWHERE
 
     def document(self, value: Any) -> None:
-        """The answer as JSON. Times in UTC; payloads go in as `raw`."""
-        self.text(to_json(value))
+        """The answer as JSON; `documents` has its shapes."""
+        self.text(documents.to_json(value))
 
     def text(self, text: str) -> None:
         """The answer, as it is."""
@@ -107,19 +111,18 @@ class Output:
     def error(self, error: errors.PledgerError) -> None:
         """What a command ended with, and what caused it."""
         if self.as_json:
-            sys.stderr.write(to_json(error_document(error)) + "\n")
+            sys.stderr.write(documents.to_json(documents.error(error)) + "\n")
             return
         say(f"error: {error}", "red")
-        cause = error.__cause__
-        while isinstance(cause, errors.FailureError):
-            say(f"  caused by {describe_failure(cause)}", "red")
-            cause = cause.__cause__
+        if isinstance(error.__cause__, errors.FailureError):
+            for failure in words.causes(failures.from_exception(error.__cause__)):
+                say(f"  caused by {words.failure_line(failure, _LINE_ELSEWHERE)}", "red")
 
     def usage_error(self, message: str, hint: str) -> None:
         """A command line that cannot be read."""
         if self.as_json:
             document = {"error": {"type": "UsageError", "message": message, "exit_code": 2}}
-            sys.stderr.write(to_json(document) + "\n")
+            sys.stderr.write(documents.to_json(document) + "\n")
         else:
             say(f"error: {message}", "red")
             say(hint, "dim")
@@ -140,61 +143,3 @@ def say(text: str, style: str) -> None:
         new_console(sys.stderr).print(Text(printable(text), style=style))
     else:
         sys.stderr.write(printable(text) + "\n")
-
-
-# JSON -----------------------------------------------------------------------------------------------------------------
-
-
-def to_json(value: Any) -> str:
-    """Strict JSON, indented. Integers of any size and what `raw` marks keep their digits."""
-    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
-
-
-def raw(payload: bytes | None) -> msgspec.Raw | None:
-    """A payload as a part of a JSON document, as it stands in the ledger."""
-    return None if payload is None else msgspec.Raw(payload)
-
-
-def iso(time: datetime | None) -> str | None:
-    return None if time is None else time.isoformat(timespec="milliseconds")
-
-
-def iso_ms(ms: int | None) -> str | None:
-    """The same, of a time as the ledger keeps it."""
-    return None if ms is None else iso(datetime.fromtimestamp(ms / 1000, UTC))
-
-
-def error_document(error: errors.PledgerError) -> dict[str, Any]:
-    """{"error": ...}: type, message, exit_code, the error's own attributes, and the chain of its causes."""
-    return {"error": {**problem_document(error), "exit_code": int(exit_of(error))}}
-
-
-def problem_document(error: BaseException) -> dict[str, Any]:
-    """Type, message, attributes and causes of an error."""
-    attributes = {name: value for name, value in vars(error).items() if isinstance(value, str | int | None)}
-    message = attributes.pop("message", str(error))
-    fields = {"type": type(error).__name__, "message": message, **attributes}
-    if isinstance(error.__cause__, errors.PledgerError):
-        fields["cause"] = problem_document(error.__cause__)
-    return fields
-
-
-def failure_document(failure: Failure | None) -> dict[str, Any] | None:
-    """A recorded failure with its causes."""
-    if failure is None:
-        return None
-    return {
-        "kind": failure.kind,
-        "type": failure.type,
-        "message": failure.message,
-        "details": raw(failure.details),
-        "attributes": failure.attributes or {},
-        "traceback": failure.traceback,
-        "cause": failure_document(failure.cause),
-    }
-
-
-def describe_failure(error: errors.FailureError) -> str:
-    """`CardTimeout: gateway did not answer`, whatever the class."""
-    failure = failures.from_exception(error)
-    return f"{failure.type}: {failure.message}" if failure.message else failure.type

@@ -12,11 +12,11 @@ from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
 import typer
 
 from pledger import errors
-from pledger.cli import options, words
+from pledger.cli import documents, options, words
 from pledger.cli.code import Code, load_code
 from pledger.cli.exits import Exit
 from pledger.cli.ledger import find_run, opened
-from pledger.cli.output import Output, problem_document
+from pledger.cli.output import Output
 from pledger.cli.progress import Progress
 from pledger.client import Client, History
 from pledger.machine.context import RunIdentity
@@ -82,7 +82,10 @@ def replay(
         answers = asyncio.run(_replay_all(output, code, url, namespace, filter_))
     else:
         assert what is not None
-        answers = [asyncio.run(_replay_one(output, code, url, namespace, what, run_id))]
+        file = Path(what)
+        is_file = run_id is None and (file.is_file() or file.suffix == ".json")
+        one = _replay(code, _read_file(file)) if is_file else _replay_one(output, code, url, namespace, what, run_id)
+        answers = [asyncio.run(one)]
     return _show(output, code, answers)
 
 
@@ -90,9 +93,6 @@ def replay(
 
 
 async def _replay_one(output: Output, code: Code, url: str, namespace: str, what: str, run_id: str | None) -> Replayed:
-    file = Path(what)
-    if run_id is None and (file.is_file() or file.suffix == ".json"):
-        return await _replay(code, _read_file(file))
     async with opened(url, namespace) as client:
         with Progress(output, f"replaying {what}"):
             handle = await find_run(client, what, run_id)
@@ -130,7 +130,7 @@ async def _replay(code: Code, history: History) -> Replayed:
         return Replayed(run, events, "unknown type")
     try:
         await history.replay(workflow)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - user code, which may raise anything
         # A bug that the code raises on the way is a difference too: live, it would block the run.
         return Replayed(run, events, "differs", error)
     return Replayed(run, events, "same" if history.damage is None else "damaged", history.damage)
@@ -223,5 +223,5 @@ def _document(answer: Replayed) -> dict[str, Any]:
         "verdict": answer.verdict,
     }
     if answer.problem is not None:
-        document["problem"] = problem_document(answer.problem)
+        document["problem"] = documents.problem(answer.problem)
     return document

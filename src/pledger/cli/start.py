@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pledger.cli import options
+from pledger.cli import documents, options
 from pledger.cli.arguments import read_arguments
 from pledger.cli.durations import parse_duration
 from pledger.cli.ledger import ledger_file, opened, within
-from pledger.cli.output import Output, raw
+from pledger.cli.output import Output
 from pledger.cli.progress import Progress
 from pledger.client import IdConflictPolicy, IdReusePolicy, WorkflowHandle
 from pledger.history import payloads
@@ -48,7 +48,9 @@ def start(
     ] = None,
     reuse: Annotated[
         IdReusePolicy,
-        typer.Option("--reuse", metavar="POLICY", help=f"When a closed run has the id: {_choices(IdReusePolicy)}."),
+        typer.Option(
+            "--id-reuse-policy", metavar="POLICY", help=f"When a closed run has the id: {_choices(IdReusePolicy)}."
+        ),
     ] = IdReusePolicy.SAME_INPUT,
     conflict: Annotated[
         IdConflictPolicy,
@@ -124,4 +126,4 @@ async def _result(output: Output, handle: WorkflowHandle[Any], timeout: timedelt
     with Progress(output, f"waiting for {handle.workflow_id}"):
         result = await within(timeout, handle.result(), f"workflow {handle.workflow_id!r} (run {handle.run_id})")
     # As text again: decoded without its annotation, it has lost nothing that JSON can say.
-    return raw(payloads.encode(result))
+    return documents.raw(payloads.encode(result))

@@ -22,8 +22,8 @@ Kind: TypeAlias = Literal["start", "activity", "timer", "signal", "cancel", "pat
 
 @dataclass(slots=True)
 class Entry:
-    """event_id: the first of its events. at_ms: when. name: of the workflow, activity, signal, patch or code; a cancel's
-    or termination's reason.
+    """event_id: the first of its events. at_ms: when. name: of the workflow, activity, signal, patch or code; the
+    reason of a cancellation or termination.
 
     input: its arguments, a JSON array. ended_ms: when its outcome came, None while it is pending or where it has none.
     outcome: "completed", "failed", "cancelled", "fired", "abandoned" (the run closed first); an end's is the run's
@@ -88,53 +88,62 @@ class _Builder:
             if self._code not in (None, transition.code):
                 self._add("code", transition.code, event_id=self._event_id + 1)
             self._code = transition.code
-        for event in (*transition.inputs, *transition.commands):
+        for one in transition.inputs:
             self._event_id += 1
-            self._apply(event)
+            self._take_input(one)
+        for command in transition.commands:
+            self._event_id += 1
+            self._take_command(command)
 
-    def _apply(self, event: Input | Command) -> None:
+    def _take_input(self, event: Input) -> None:
         match event:
             case events.RunStarted():
                 entry = self._add("start", event.workflow_type)
                 entry.input, entry.due_ms = event.args, event.deadline_ms
-            case events.ScheduleActivity():
-                entry = self._add("activity", event.activity_type)
-                entry.input = event.args
-                self.by_event[self._event_id] = entry
-                if event.options.cancellation == "wait":
-                    self._awaited_to_the_end.add(self._event_id)
             case events.ActivityCompleted() | events.ActivityFailed():
                 self._settle(event)
-            case events.CancelActivity():
-                # Where the code goes on at once, that is the end of it; else its outcome will be.
-                if event.scheduled_event_id not in self._awaited_to_the_end:
-                    self._end(event.scheduled_event_id, "cancelled")
-            case events.StartTimer():
-                entry = self._add("timer")
-                entry.delay_ms, entry.due_ms = event.delay_ms, event.fire_at_ms
-                self.by_event[self._event_id] = entry
             case events.TimerFired():
                 self._end(event.started_event_id, "fired")
-            case events.CancelTimer():
-                self._end(event.started_event_id, "cancelled")
             case events.SignalReceived():
                 self._add("signal", event.name).input = event.args
             case events.CancelRequested():
                 self._add("cancel", event.reason)
-            case events.RecordPatch():
-                self._add("patch", event.patch_id)
             case events.RunTerminated():
                 self._close("terminated", event.reason)
             case events.RunTimedOut():
                 self._close("timed_out")
-            case events.CompleteRun():
-                self._close("completed").result = event.result
-            case events.FailRun():
-                self._close("failed").failure = event.failure
-            case events.CancelRun():
-                self._close("cancelled").failure = event.failure
             case _:
                 assert_never(event)
+
+    def _take_command(self, command: Command) -> None:
+        match command:
+            case events.ScheduleActivity():
+                self._schedule(command)
+            case events.CancelActivity():
+                # Where the code goes on at once, that is the end of it; else its outcome will be.
+                if command.scheduled_event_id not in self._awaited_to_the_end:
+                    self._end(command.scheduled_event_id, "cancelled")
+            case events.StartTimer():
+                entry = self.by_event[self._event_id] = self._add("timer")
+                entry.delay_ms, entry.due_ms = command.delay_ms, command.fire_at_ms
+            case events.CancelTimer():
+                self._end(command.started_event_id, "cancelled")
+            case events.RecordPatch():
+                self._add("patch", command.patch_id)
+            case events.CompleteRun():
+                self._close("completed").result = command.result
+            case events.FailRun():
+                self._close("failed").failure = command.failure
+            case events.CancelRun():
+                self._close("cancelled").failure = command.failure
+            case _:
+                assert_never(command)
+
+    def _schedule(self, command: events.ScheduleActivity) -> None:
+        entry = self.by_event[self._event_id] = self._add("activity", command.activity_type)
+        entry.input = command.args
+        if command.options.cancellation == "wait":
+            self._awaited_to_the_end.add(self._event_id)
 
     def _add(self, kind: Kind, name: str = "", *, event_id: int | None = None) -> Entry:
         entry = Entry(event_id or self._event_id, self._ms, kind, name)

@@ -77,7 +77,7 @@ def _reasons(run: Description, now_ms: int) -> Iterator[Wait]:
 
 def _nothing_pending(run: Description, now_ms: int) -> Wait:
     if run.due is not None and words.milliseconds(run.due) <= now_ms:
-        return Wait("worker", f"is ready to go on, since {words.moment(words.milliseconds(run.due), now_ms)}", now_ms)
+        return Wait("worker", "is ready to go on", now_ms)
     deadline = "" if run.state.deadline_ms is not None else ", and has no deadline"
     return Wait("message", f"waits for a message: nothing else can wake it{deadline}")
 
@@ -102,24 +102,24 @@ def _activity(event_id: int, pending: PendingActivity, task: TaskRow | None, run
 
 def _task(task: TaskRow, workers: Sequence[WorkerSummary], now_ms: int) -> tuple[str, int | None]:
     """The state of an activity that the store holds, and when that changes by itself."""
-    match task.state:
-        case "queued":
-            when = words.moment(task.due_ms, now_ms)
-            detail = (
-                f"attempt {task.attempt} at {when}" if task.due_ms > now_ms else f"attempt {task.attempt}, due {when}"
-            )
-            until: int | None = task.due_ms
-        case "started":
-            worker = next((each.identity for each in workers if each.session_key == task.owner), "gone")
-            since = "" if task.started_ms is None else f" since {words.moment(task.started_ms, now_ms)}"
-            detail, until = f"attempt {task.attempt}{since} on worker {worker}", None
-        case "done":
-            detail, until = f"attempt {task.attempt} has ended; the run has still to take its outcome", now_ms
+    until_ms: int | None = None
+    if task.state == "queued":
+        until_ms = task.due_ms
+        when = words.moment(task.due_ms, now_ms)
+        ahead = f"at {when}, {words.distance(task.due_ms, now_ms)}" if task.due_ms > now_ms else f"due since {when}"
+        detail = f"attempt {task.attempt} {ahead}"
+    elif task.state == "started":
+        worker = next((each.identity for each in workers if each.session_key == task.owner), "that is gone")
+        since = "" if task.started_ms is None else f" since {words.moment(task.started_ms, now_ms)}"
+        detail = f"attempt {task.attempt}{since} on worker {worker}"
+    else:
+        until_ms = now_ms
+        detail = f"attempt {task.attempt} has ended; the run has still to take its outcome"
     if task.last_failure is not None:
         detail += f", after {words.failure_line(failures.decode(task.last_failure), _MESSAGE_CHARS)}"
     if task.heartbeat is not None:
-        detail += f"; last heartbeat said {words.preview(task.heartbeat, _MESSAGE_CHARS)}"
-    return detail, until
+        detail += f"; its last heartbeat said {words.preview(task.heartbeat, _MESSAGE_CHARS)}"
+    return detail, until_ms
 
 
 def _deadline(run: Description, now_ms: int) -> Iterator[Wait]:
@@ -140,13 +140,21 @@ def _carriers(run: Description, now_ms: int) -> Iterator[Wait]:
             f"Start one: pledger worker your_module{'' if queue == 'default' else f' --task-queue {queue}'}",
             needs_help=True,
         )
-    elif run.owner is None and run.due is not None and words.milliseconds(run.due) + _LATE_MS < now_ms:
+    elif run.owner is None and _is_overdue(run, now_ms):
+        names = ", ".join(each.identity for each in live)
         yield Wait(
             "worker",
-            f"is due since {words.moment(words.milliseconds(run.due), now_ms)} and no worker takes it: does one of the "
-            f"{words.count(len(live), 'live worker')} of task queue {queue!r} know workflow {run.summary.workflow_type!r}?",
+            f"is due, and no worker takes it: does any live worker of task queue {queue!r} ({names}) know workflow "
+            f"{run.summary.workflow_type!r}?",
             needs_help=True,
         )
+
+
+def _is_overdue(run: Description, now_ms: int) -> bool:
+    if run.due is None:
+        return False
+    ready_ms = max(words.milliseconds(run.due), words.milliseconds(run.summary.started), run.state.last_ms)
+    return ready_ms + _LATE_MS < now_ms
 
 
 def _live(workers: Sequence[WorkerSummary], queue: str) -> list[WorkerSummary]:

@@ -6,6 +6,7 @@ outside, and must not be able to steer the reader's terminal.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import UTC, datetime, tzinfo
 from pathlib import Path
 from typing import Final
@@ -21,6 +22,8 @@ _PACKAGE: Final = str(Path(__file__).parents[1])
 
 #: Below this, tenths of a second still tell something.
 _FINE_MS: Final = 10 * _SECOND
+#: Characters of a call's arguments that are shown however long its name is.
+_ARGS_MIN: Final = 6
 
 
 def duration(ms: float) -> str:
@@ -44,7 +47,7 @@ def _two_units(ms: int, unit: int, name: str, next_unit: int, next_name: str) ->
 
 
 def moment(ms: int, now_ms: int, *, zone: tzinfo | None = None) -> str:
-    """A time on the reader's clock, to the second; with its date unless that is today's. zone: None for the local one."""
+    """A time on the reader's clock, to the second; with its date unless that is today's. zone: None for the local."""
     time, now = _at(ms, zone), _at(now_ms, zone)
     return f"{time:%H:%M:%S}" if time.date() == now.date() else f"{time:%Y-%m-%d %H:%M:%S}"
 
@@ -99,9 +102,9 @@ def preview(payload: bytes, limit: int) -> str:
 
 
 def call(name: str, args: bytes, limit: int) -> str:
-    """A call as code shows it: `charge_card({"id":7})`. args: a JSON array."""
-    inner = args.strip()[1:-1]
-    return f"{printable(name)}({preview(inner, limit)})"
+    """A call as code shows it: `charge_card({"id":7})`, as a whole within the limit. args: a JSON array."""
+    name = one_line(name, limit)
+    return f"{name}({preview(args.strip()[1:-1], max(_ARGS_MIN, limit - len(name) - 2))})"
 
 
 def failure_line(failure: Failure, limit: int) -> str:
@@ -109,12 +112,11 @@ def failure_line(failure: Failure, limit: int) -> str:
     return one_line(f"{failure.type}: {failure.message}" if failure.message else failure.type, limit)
 
 
-def causes(failure: Failure) -> list[Failure]:
-    """The failure and its causes, outermost first."""
-    chain = [failure]
-    while chain[-1].cause is not None:
-        chain.append(chain[-1].cause)
-    return chain
+def causes(failure: Failure | None) -> Iterator[Failure]:
+    """The failure and its causes, outermost first; nothing of none."""
+    while failure is not None:
+        yield failure
+        failure = failure.cause
 
 
 def user_traceback(text: str) -> str:

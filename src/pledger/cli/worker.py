@@ -42,14 +42,14 @@ def worker(
         typer.Argument(
             metavar="MODULE[:ATTRIBUTE]",
             envvar="PLEDGER_APP",
-            help="Where the workflows and activities are: all that a module defines or imports, or what an object of it "
-            "lists (a list, or anything with `workflows` and `activities`).",
+            help="Where the workflows and activities are: all that a module defines or imports, or what an object of "
+            "it lists (a list, or anything with `workflows` and `activities`).",
             show_default=False,
         ),
     ],
     *,
     task_queue: Annotated[
-        str, typer.Option("--task-queue", help="Only runs and activities of this queue.")
+        str, typer.Option("--task-queue", metavar="NAME", help="Only runs and activities of this queue.")
     ] = "default",
     max_concurrent_activities: Annotated[
         int, typer.Option("--max-concurrent-activities", min=1, help="Attempts at a time.")
@@ -101,8 +101,8 @@ def worker(
 ) -> int:
     """Run workflows and activities.
 
-    Until SIGTERM or Ctrl-C; then running activities may end within the grace period, and a second one stops at once. Any
-    number of workers may share a ledger. With --json, the log is one JSON object a line on stdout.
+    Until SIGTERM or Ctrl-C; then running activities may end within the grace period, and a second one stops at once.
+    Any number of workers may share a ledger. With --json, the log is one JSON object a line on stdout.
     """
     set_up_logging(log_level, as_json=as_json)
     code = load_code(target)

@@ -1,0 +1,156 @@
+"""The shapes of JSON answers. Times are ISO 8601 in UTC; payloads stand in them as they stand in the ledger, digit by
+digit. Fields are only ever added: programs read them.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from pledger import errors
+from pledger.cli.exits import exit_of
+from pledger.cli.timeline import Entry
+from pledger.cli.waits import Wait
+from pledger.client import Description, RunSummary
+from pledger.engine.port import AttemptRecord, Message
+from pledger.history import failures
+from pledger.history.failures import Failure
+
+
+def to_json(value: Any) -> str:
+    """Strict JSON, indented. Integers of any size and what `raw` marks keep their digits."""
+    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+
+
+def raw(payload: bytes | None) -> msgspec.Raw | None:
+    """A payload as a part of a document."""
+    return None if payload is None else msgspec.Raw(payload)
+
+
+def _iso(time: datetime | None) -> str | None:
+    return None if time is None else time.isoformat(timespec="milliseconds")
+
+
+def _iso_ms(ms: int | None) -> str | None:
+    return None if ms is None else _iso(datetime.fromtimestamp(ms / 1000, UTC))
+
+
+# Runs -----------------------------------------------------------------------------------------------------------------
+
+
+def run_summary(run: RunSummary) -> dict[str, Any]:
+    return {
+        "workflow_id": run.workflow_id,
+        "run_id": run.run_id,
+        "workflow_type": run.workflow_type,
+        "task_queue": run.task_queue,
+        "status": run.status,
+        "started": _iso(run.started),
+        "closed": _iso(run.closed),
+        "blocked": run.blocked,
+    }
+
+
+def run_in_full(run: Description, entries: list[Entry], waits: list[Wait]) -> dict[str, Any]:
+    return {
+        "run": {**run_summary(run.summary), "owner": run.owner, "last_event": run.last_event, "due": _iso(run.due)},
+        "input": raw(run.state.args),
+        "result": raw(run.state.result),
+        "failure": _failure(run.state.failure),
+        "waits": [_wait(each) for each in waits],
+        "timeline": [_entry(each) for each in entries],
+        "inbox": [_message(each) for each in run.inbox],
+        "undelivered": [_message(each) for each in run.undelivered],
+        "blocked": run.blocked,
+        "damage": None if run.history.damage is None else str(run.history.damage),
+    }
+
+
+def _wait(wait: Wait) -> dict[str, Any]:
+    return {
+        "kind": wait.kind,
+        "text": wait.text,
+        "until": _iso_ms(wait.until_ms),
+        "event_id": wait.event_id,
+        "needs_help": wait.needs_help,
+    }
+
+
+def _entry(entry: Entry) -> dict[str, Any]:
+    """Without the fields that say nothing of its kind."""
+    task = entry.task
+    document = {
+        "event_id": entry.event_id,
+        "time": _iso_ms(entry.at_ms),
+        "kind": entry.kind,
+        "name": entry.name,
+        "input": raw(entry.input),
+        "ended": _iso_ms(entry.ended_ms),
+        "outcome": entry.outcome or ("pending" if entry.is_pending else None),
+        "result": raw(entry.result),
+        "failure": _failure(entry.failure),
+        "retry_state": entry.retry_state,
+        "due": _iso_ms(entry.due_ms if task is None else task.due_ms),
+        "attempt": entry.attempt if task is None else task.attempt,
+        "attempts": [_attempt(each) for each in entry.attempts],
+    }
+    return {name: value for name, value in document.items() if value not in (None, "", 0, [])}
+
+
+def _attempt(attempt: AttemptRecord) -> dict[str, Any]:
+    return {
+        "attempt": attempt.attempt,
+        "outcome": attempt.outcome,
+        "started": _iso_ms(attempt.started_ms),
+        "ended": _iso_ms(attempt.ended_ms),
+        "worker": attempt.worker,
+        "failure": _failure(None if attempt.failure is None else failures.decode(attempt.failure)),
+    }
+
+
+def _message(message: Message) -> dict[str, Any]:
+    return {
+        "kind": message.kind,
+        "message_id": message.message_id,
+        "name": message.name,
+        "args": raw(message.body) if message.kind == "signal" else None,
+        "sent": _iso_ms(message.sent_ms),
+        "verdict": message.verdict,
+    }
+
+
+def _failure(failure: Failure | None) -> dict[str, Any] | None:
+    """With its causes inside."""
+    if failure is None:
+        return None
+    return {
+        "kind": failure.kind,
+        "type": failure.type,
+        "message": failure.message,
+        "details": raw(failure.details),
+        "attributes": failure.attributes or {},
+        "traceback": failure.traceback,
+        "cause": _failure(failure.cause),
+    }
+
+
+# Errors ---------------------------------------------------------------------------------------------------------------
+
+
+def error(found: errors.PledgerError) -> dict[str, Any]:
+    """What a command ended with."""
+    return {"error": {**problem(found), "exit_code": int(exit_of(found))}}
+
+
+def problem(found: BaseException) -> dict[str, Any]:
+    """Type, message, attributes that are plain, and the causes inside."""
+    attributes: dict[str, Any] = {
+        name: value for name, value in vars(found).items() if isinstance(value, str | int | None)
+    }
+    message = attributes.pop("message", str(found))
+    document = {"type": type(found).__name__, "message": message, **attributes}
+    if isinstance(found.__cause__, errors.PledgerError):
+        document["cause"] = problem(found.__cause__)
+    return document

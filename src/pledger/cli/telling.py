@@ -1,0 +1,110 @@
+"""A run's entries, attempts, messages and end, in words. Pure text; `show` gives it its colours and columns.
+
+Limits are in characters: `cell` for what stands in a column, `line` for what may fill a line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from pledger.cli import words
+from pledger.cli.timeline import Entry
+from pledger.client import Description
+from pledger.engine.port import AttemptRecord, Message
+from pledger.history import failures
+
+#: Why there was no further attempt, by `retry_state`.
+_RETRY_STATES: Final = {
+    "maximum_attempts": "failed, no attempt left",
+    "non_retryable": "failed, not to be retried",
+    "timeout": "failed, no time left",
+}
+_ATTEMPT_OUTCOMES: Final = {"timed_out": "timed out", "lost": "lost with its worker", "late": "came too late"}
+
+
+def what(entry: Entry, cell: int) -> str:
+    """What an entry is about."""
+    name, args = words.one_line(entry.name, cell), entry.input or b"[]"
+    match entry.kind:
+        case "start":
+            return f"started {words.call(name, args, cell - 8)}"
+        case "activity":
+            return words.call(name, args, cell)
+        case "signal":
+            return f"signal {words.call(name, args, cell - 7)}"
+        case "timer":
+            return f"timer {words.duration(entry.delay_ms or 0)}"
+        case "cancel":
+            return f"cancel requested: {name}" if name else "cancel requested"
+        case "patch":
+            return f"patch {name}"
+        case "code":
+            return f"code is now {name}"
+        case "end":
+            return entry.outcome.replace("_", " ")
+
+
+def outcome(entry: Entry, now_ms: int, cell: int, line: int) -> str:
+    """What came of it, or when that is to be expected. An end's is told by `closing`."""
+    match entry.kind:
+        case "start":
+            return "" if entry.due_ms is None else f"must end by {words.moment(entry.due_ms, now_ms)}"
+        case "timer" | "activity" if entry.is_pending:
+            return _pending(entry, now_ms)
+        case "timer":
+            return entry.outcome
+        case "activity":
+            told = _activity(entry, cell, line)
+            return f"{told}  (attempt {entry.attempt})" if entry.attempt > 1 else told
+        case _:
+            return ""
+
+
+def _pending(entry: Entry, now_ms: int) -> str:
+    task = entry.task
+    if task is not None and task.state == "queued":
+        return f"attempt {task.attempt} {_due(task.due_ms, now_ms)}"
+    if task is not None and task.state == "done":
+        return f"attempt {task.attempt} has ended"
+    if entry.due_ms is not None:
+        return _due(entry.due_ms, now_ms)
+    return f"attempt {1 if task is None else task.attempt} …"
+
+
+def _due(due_ms: int, now_ms: int) -> str:
+    return f"due {words.moment(due_ms, now_ms)} ({words.distance(due_ms, now_ms)})"
+
+
+def _activity(entry: Entry, cell: int, line: int) -> str:
+    if entry.result is not None:
+        return f"→ {words.preview(entry.result, cell - 2)}"
+    if entry.failure is not None:
+        verdict = _RETRY_STATES.get(entry.retry_state, entry.outcome)
+        return f"{verdict}: {words.failure_line(entry.failure, line)}"
+    return "the run closed first" if entry.outcome == "abandoned" else entry.outcome
+
+
+def attempt(record: AttemptRecord, line: int) -> str:
+    """How an attempt ended that brought no result."""
+    told = _ATTEMPT_OUTCOMES.get(record.outcome, record.outcome)
+    if record.outcome == "lost":
+        return f"{told} {record.worker}"
+    return told if record.failure is None else f"{told}: {words.failure_line(failures.decode(record.failure), line)}"
+
+
+def message(found: Message, cell: int) -> str:
+    """A message of an inbox."""
+    return f"signal {words.call(found.name, found.body, cell)}" if found.kind == "signal" else "request to cancel"
+
+
+def closing(run: Description, line: int) -> Iterator[str]:
+    """How a closed run ended: a line for that, then its result, or its failure and what caused it."""
+    assert run.summary.closed is not None
+    took = words.duration(words.milliseconds(run.summary.closed) - words.milliseconds(run.summary.started))
+    reason = f": {words.one_line(run.state.reason, line)}" if run.state.reason else ""
+    yield f"{run.summary.status.replace('_', ' ').capitalize()} after {took}{reason}"
+    if run.state.result is not None:
+        yield f"→ {words.preview(run.state.result, line - 2)}"
+    for depth, failure in enumerate(words.causes(run.state.failure)):
+        yield f"{'caused by ' if depth else ''}{words.failure_line(failure, line)}"
