@@ -112,7 +112,7 @@ class RunContext:
     """One run's side of the workflow API, and the `Timers` of its loop.
 
     replaying: the activation re-enacts a recorded transition. dead: the run has left memory; the API raises.
-    read_only: what is running and may not act, named by its text: a query, or the clean-up of a generator. None: it may.
+    read_only: names what is running and may not act (a query, the clean-up of a generator), or None.
     left: async generators that the collector found, to be closed in the next activation.
     """
 

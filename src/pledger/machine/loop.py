@@ -352,3 +352,17 @@ def _refusing(name: str) -> Callable[..., NoReturn]:
 for _name, _member in vars(asyncio.AbstractEventLoop).items():
     if callable(_member) and not _name.startswith("_") and _name not in vars(WorkflowLoop):
         setattr(WorkflowLoop, _name, _refusing(_name))
+
+
+def _hash_of_gathered(self: asyncio.Future[Any]) -> int:
+    loop = self.get_loop()
+    if type(loop) is not WorkflowLoop:
+        return object.__hash__(self)
+    found: int | None = getattr(self, "_pledger_hash", None)
+    if found is None:
+        found = self._pledger_hash = loop.next_hash()  # type: ignore[attr-defined] # made up here
+    return found
+
+
+# The one kind of future that asyncio makes by itself, where it does not ask the loop for it.
+asyncio.tasks._GatheringFuture.__hash__ = _hash_of_gathered  # type: ignore[attr-defined] # noqa: SLF001

@@ -25,7 +25,6 @@ from pledger.machine.context import ActivityHandle, Asked, RunContext, RunIdenti
 from pledger.machine.definitions import Handler, WorkflowDefinition
 from pledger.machine.loop import LoopTimer, WorkflowTask
 
-
 #: How often clean-up code may wait again while it is closed.
 _CLOSES_MAX: Final = 100
 
@@ -403,7 +402,7 @@ class Machine:
             began = context.loop.take_back(mark)
             context.read_only = None
         if began:
-            raise errors.QueryFailedError(f"query {name!r} of {self.identity} woke or scheduled something: it may not act")
+            raise errors.QueryFailedError(f"query {name!r} of {self.identity} woke somebody up: it may only read")
         violation = guards.take_violation()
         if violation is not None:
             raise errors.QueryFailedError(f"query {name!r} of {self.identity}: {violation}") from violation

@@ -111,25 +111,26 @@ class DrivenRun:
 
     # Again ------------------------------------------------------------------------------------------------------------
 
-    def replay(self, workflow: Callable[..., Any] | type | None = None) -> Machine:
-        """Re-enact the history in a machine of its own, against this code or other; the caller destroys it."""
-        return replay(self.transitions, self.definition if workflow is None else WorkflowDefinition.of(workflow), self)
+    def replay(
+        self,
+        workflow: Callable[..., Any] | type | None = None,
+        transitions: Sequence[Transition] | None = None,
+    ) -> Machine:
+        """Re-enact the history (or another one) in a machine of its own, against this code or other; the caller
+        destroys it."""
+        definition = self.definition if workflow is None else WorkflowDefinition.of(workflow)
+        machine = Machine(definition, self.identity, payload_bytes_max=self.machine.payload_bytes_max)
+        try:
+            machine.replay_all(self.transitions if transitions is None else transitions)
+        except BaseException:
+            machine.destroy()
+            raise
+        return machine
 
     def reload(self) -> None:
         """Go on in a fresh machine, as after an eviction: the old one is destroyed, the history replayed."""
         self.machine.destroy()
         self.machine = self.replay()
-
-
-def replay(transitions: Sequence[Transition], definition: WorkflowDefinition, like: DrivenRun) -> Machine:
-    machine = Machine(definition, like.identity, payload_bytes_max=like.machine.payload_bytes_max)
-    try:
-        for transition in transitions:
-            machine.replay(transition)
-    except BaseException:
-        machine.destroy()
-        raise
-    return machine
 
 
 # Inputs and commands, said shortly ------------------------------------------------------------------------------------
