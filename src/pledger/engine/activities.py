@@ -238,7 +238,7 @@ class Activities:
                 failed = ActivityFailed(attempt.event_id, verdict.failure, verdict.retry_state, attempt.number)
                 self._deliver(attempt, failed, records)
             case Retry():
-                self._requeue(attempt, verdict.due_ms, attempt.number + 1, failure, records)
+                self._requeue(attempt, verdict.due_ms, attempt.number + 1, verdict.failure, records)
 
     def _deliver(
         self, attempt: Attempt, outcome: ActivityCompleted | ActivityFailed, records: tuple[AttemptRecord, ...]

@@ -211,7 +211,7 @@ class Loader:
                     number=2,
                     due_ms=verdict.due_ms,
                     scheduled_ms=scheduled_ms,
-                    last_failure=failure,
+                    last_failure=verdict.failure,
                 )
                 put = port.PutTask(run.fence, task, [record])
                 self._submit_until_written(put, lambda: self._runs.requeued(task))

@@ -15,10 +15,15 @@ from pledger.history.retry import DEFAULT_RETRY, is_exhausted, jittered_ms, retr
 _NO_BACKOFF: Final = frozenset({"worker_lost"})
 
 
+#: Kinds of failure that say nothing of the step itself: what its code reported last stays visible behind them.
+_SILENT: Final = frozenset({"timeout", "worker_lost"})
+
+
 class Retry(msgspec.Struct, frozen=True):
-    """Another attempt, not before due_ms."""
+    """Another attempt, not before due_ms. failure: what it is told of the attempts before."""
 
     due_ms: int
+    failure: Failure
 
 
 class GiveUp(msgspec.Struct, frozen=True):
@@ -40,16 +45,16 @@ def after_failure(
 ) -> Retry | GiveUp:
     """Judge the failure of `attempt` (1-based).
 
-    last_failure: that of the attempt before, which stays visible behind a time-out. draw: uniform in [0, 1), for the
-    jitter. A schedule-to-close deadline ends the retries also when the next attempt would only start after it.
+    last_failure: what this attempt was told of those before; the newest error that their code reported stays visible
+    behind time-outs and lost workers (case RTY-05). draw: uniform in [0, 1), for the jitter. A schedule-to-close deadline ends the retries also when the next attempt would only start after it.
     """
     policy = command.options.retry or DEFAULT_RETRY
     whole_ms = command.options.schedule_to_close_ms
     deadline_ms = None if whole_ms is None else scheduled_ms + whole_ms
-    if failure.kind == "timeout":
-        failure = failures.with_cause(failure, last_failure)
-        if failure.attributes == {"kind": "schedule_to_close"}:
-            return GiveUp("timeout", failure)
+    if failure.kind in _SILENT:
+        failure = failures.with_cause(failure, _reported(last_failure))
+    if failure.attributes == {"kind": "schedule_to_close"}:
+        return GiveUp("timeout", failure)
     if failure.kind == "cancelled":
         return GiveUp("cancelled", failure)
     if failure.non_retryable or failure.type in policy.non_retryable_error_types:
@@ -65,7 +70,14 @@ def after_failure(
     due_ms = now_ms + delay_ms
     if deadline_ms is not None and due_ms >= deadline_ms:
         return GiveUp("timeout", timed_out("schedule_to_close", whole_ms or 0, failure))
-    return Retry(due_ms)
+    return Retry(due_ms, failure)
+
+
+def _reported(failure: Failure | None) -> Failure | None:
+    """The newest failure down the chain that the step's code reported itself."""
+    while failure is not None and failure.kind in _SILENT:
+        failure = failure.cause
+    return failure
 
 
 def timed_out(kind: str, after_ms: int, cause: Failure | None = None, heartbeat: bytes | None = None) -> Failure:
