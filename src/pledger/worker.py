@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from pledger.client import Client
-from pledger.engine.code_identity import code_identity
+from pledger.engine.code_identity import code_identity, user_modules
 from pledger.engine.engine import Engine, Limits
 from pledger.engine.session import Heart, ThreadHeart
 from pledger.engine.watchdog import Watchdog
@@ -98,14 +98,19 @@ class Worker:
         self._stop = asyncio.Event()
 
     async def __aenter__(self) -> Self:
-        guards.install()
         targets = [each.target for each in self._workflows.values()]
+        guards.install(user_modules(targets))
+        codes = {
+            name: self._build_id or code_identity([each.target], version=__version__)
+            for name, each in self._workflows.items()
+        }
         self._engine = Engine(
             self._client.connection,
             workflows=self._workflows.values(),
             activities=self._activities.values(),
             task_queue=self._task_queue,
             code=self._build_id or code_identity(targets, version=__version__),
+            codes=codes,
             identity=self._identity,
             limits=self._limits,
             heart=self._new_heart(),

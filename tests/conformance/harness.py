@@ -14,7 +14,8 @@ import pytest
 from pledger.engine.port import Answer, Append, Operation, RunRow, Send, Started, StartRun, Store, TaskRow, Terminate
 from pledger.history.transition import StoredTransition
 from pledger.store.memory import MemoryStore, State
-from pledger.store.sqlite import SqliteStore, lane, open_sqlite
+from pledger.store.sqlite import SqliteStore, open_sqlite
+from pledger.store.sqlite.lane import Lane
 
 NOW = 1_700_000_000_000
 LEASE_MS = 10_000
@@ -60,8 +61,7 @@ def sqlite_ledger(directory: Path, __: pytest.MonkeyPatch) -> Ledger:
 
 def slow_sqlite_ledger(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Ledger:
     """Every disk is slow: all transactions go through the writer's thread."""
-    monkeypatch.setattr(lane, "SLOW_MS", 0.0)
-    monkeypatch.setattr(lane, "FAST_AGAIN_MS", 0.0)
+    monkeypatch.setattr(Lane, "_may_run_inline", lambda self, durable: False)
     return sqlite_ledger(directory, monkeypatch)
 
 
@@ -178,7 +178,7 @@ async def ownerless_run(store: Store, workflow_id: str = "order-1", **changes: A
 
 
 async def claim(store: Store, session_key: int, now_ms: int = NOW, **changes: Any) -> list[RunRow]:
-    fields: dict[str, Any] = {"task_queue": "default", "workflow_types": ["fulfil"], "code": "code-1", "limit": 100}
+    fields: dict[str, Any] = {"task_queue": "default", "codes": {"fulfil": "code-1"}, "limit": 100}
     return await store.claim_runs(session_key, now_ms, **fields | changes)
 
 

@@ -74,8 +74,8 @@ async def test_claims_go_by_due_time_across_workflow_types(store: Store) -> None
     second = await sleeping_run(store, session, "b", NOW - 2, workflow_type="refund")
     first = await sleeping_run(store, session, "a", NOW - 3)
     third = await sleeping_run(store, session, "c", NOW - 1)
-    claimed = await claim(store, session, workflow_types=["fulfil", "refund"], limit=1)
-    claimed += await claim(store, session, workflow_types=["fulfil", "refund"])
+    claimed = await claim(store, session, codes={"fulfil": "code-1", "refund": "code-1"}, limit=1)
+    claimed += await claim(store, session, codes={"fulfil": "code-1", "refund": "code-1"})
     assert [run.run_key for run in claimed] == [first.run_key, second.run_key, third.run_key]
 
 
@@ -84,9 +84,10 @@ async def test_claims_go_by_queue_and_type(store: Store) -> None:
     await ownerless_run(store, "1", task_queue="gpu")
     await ownerless_run(store, "2", workflow_type="refund")
     assert await claim(store, session) == []
-    assert await claim(store, session, workflow_types=[]) == []
+    assert await claim(store, session, codes={}) == []
     assert [run.workflow_id for run in await claim(store, session, task_queue="gpu")] == ["1"]
-    assert [run.workflow_id for run in await claim(store, session, workflow_types=["fulfil", "refund"])] == ["2"]
+    both = {"fulfil": "code-1", "refund": "code-1"}
+    assert [run.workflow_id for run in await claim(store, session, codes=both)] == ["2"]
 
 
 async def test_a_session_that_is_gone_claims_nothing(store: Store) -> None:
@@ -105,9 +106,9 @@ async def test_a_blocked_run_waits_for_other_code(store: Store) -> None:
     assert (blocked.blocked, blocked.blocked_code) == (b'{"reason": "bug"}', "code-1")
     assert (blocked.owner, blocked.status, blocked.last_event) == (None, "running", 2)
     assert blocked.fence > run.fence
-    assert await claim(store, session, NOW + 10**9, code="code-1") == []
+    assert await claim(store, session, NOW + 10**9) == []
     for code in ("code-0", "code-2"):  # on either side of the one that failed, in whatever order a store keeps them
-        [claimed] = await claim(store, session, code=code)
+        [claimed] = await claim(store, session, codes={"fulfil": code})
         assert (claimed.blocked, claimed.blocked_code, claimed.owner) == (None, None, session)
         await write(store, Block(claimed.run_key, claimed.fence, b"{}", "code-1"))
 
@@ -116,9 +117,9 @@ async def test_blocked_runs_are_taken_by_queue_and_type_too(store: Store) -> Non
     session = await open_session(store)
     run = await owned_run(store, session)
     await write(store, Block(run.run_key, run.fence, b"{}", "code-1"))
-    assert await claim(store, session, code="code-2", task_queue="gpu") == []
-    assert await claim(store, session, code="code-2", workflow_types=["refund"]) == []
-    assert len(await claim(store, session, code="code-2")) == 1
+    assert await claim(store, session, codes={"fulfil": "code-2"}, task_queue="gpu") == []
+    assert await claim(store, session, codes={"refund": "code-2"}) == []
+    assert len(await claim(store, session, codes={"fulfil": "code-2"})) == 1
 
 
 async def test_statuses_tell_who_is_blocked(store: Store) -> None:

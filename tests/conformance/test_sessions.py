@@ -108,7 +108,7 @@ async def test_what_a_session_owned_is_orphaned(store: Store, clock: Clock, end:
     assert (untouched.state, untouched.lost, untouched.due_ms) == ("queued", False, NOW + 10**9)
     assert await write(store, append(orphan, fence=run.fence)) is Reply.LOST
     next_session = await open_session(store)
-    [claimed] = await store.claim_runs(next_session, clock.now_ms, "default", ["fulfil"], "code-1", 10)
+    [claimed] = await store.claim_runs(next_session, clock.now_ms, "default", {"fulfil": "code-1"}, 10)
     assert claimed.run_key == run.run_key
     assert await store.woken_runs(next_session) == []
 

@@ -150,5 +150,5 @@ async def test_a_wake_up_for_the_owner_before_is_not_told_to_the_next(store: Sto
     await store.commit([signal(released), signal(blocked)])
     await write(store, Release(released.run_key, released.fence, None))
     await write(store, Block(blocked.run_key, blocked.fence, b"{}", "code-1"))
-    assert len(await claim(store, session, code="code-2")) == 2
+    assert len(await claim(store, session, codes={"fulfil": "code-2"})) == 2
     assert await store.woken_runs(session) == []

@@ -45,9 +45,7 @@ async def hasty(name: str) -> str:
     return await outside().apply(name)
 
 
-@activity.defn(
-    retry_policy=QUICK, heartbeat_timeout=timedelta(seconds=3), start_to_close_timeout=timedelta(seconds=60)
-)
+@activity.defn(retry_policy=QUICK, heartbeat_timeout=timedelta(seconds=3), start_to_close_timeout=timedelta(seconds=60))
 async def count_up(to: int) -> int:
     """Goes on where the attempt before it was."""
     details = activity.info().heartbeat_details

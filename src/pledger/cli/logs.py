@@ -23,7 +23,7 @@ def set_up_logging(level: str, *, as_json: bool) -> None:
 
 
 class _Lines(logging.Formatter):
-    """`18:40:12.345 WARNING the message  [order-7421 charge_card attempt 2]`, and below it a traceback, if there is one."""
+    """`18:40:12.345 WARNING the message  [order-7421 charge_card attempt 2]`, with a traceback below it."""
 
     _COLOURS: Final = {"WARNING": "\x1b[33m", "ERROR": "\x1b[31m", "CRITICAL": "\x1b[31m"}
 

@@ -18,8 +18,8 @@ class ActiveRun:
 
     head, last_event, time_ms: of its newest durable transition. code: identity last recorded in its history.
     deadline_ms: when the run times out, or None. in_flight: a transition is being committed (at most one).
-    gone: it left memory; nothing may act for it any more. taken: message_keys that became inputs; delivered: those of them
-    whose transition is durable.
+    gone: it left memory; nothing may act for it any more. taken: message_keys that became inputs; delivered: those of
+    them whose transition is durable.
     waiting: called, with the machine at rest, once nothing is in flight (queries).
     """
 

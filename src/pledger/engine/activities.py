@@ -245,7 +245,9 @@ class Activities:
     ) -> None:
         """Bring the outcome to the run: directly when it is ours, through the task row when it is not."""
         row = attempt.row
-        if self._runs.outcome(attempt.run_key, attempt.event_id, outcome, row=row is not None):
+        # What began under an earlier lease has been counted as lost; the run may be ours again, the attempt is not.
+        ours = self._runs.owns(attempt.run_key, attempt.fence) if row is None else row.owner == self._session_key()
+        if ours and self._runs.outcome(attempt.run_key, attempt.event_id, outcome, row=row is not None):
             if records:
                 self._committer.submit(port.LogAttempts(records), lambda _: None)
             return

@@ -28,8 +28,8 @@ class Writes(Protocol):
 class Committer:
     """Gathers operations and writes them in batches; every operation gets its own answer.
 
-    on_error: told of an exception that an answer's callback raised; that is a bug of ours and must not take the other
-    operations of the batch with it.
+    on_error: told of an exception that a preparer or an answer's callback raised; that is a bug of ours and must not
+    take the other operations of the batch with it, nor those to come.
     """
 
     def __init__(
@@ -93,7 +93,10 @@ class Committer:
 
     def _turn(self) -> None:
         for prepare in self._preparers:
-            prepare()
+            try:
+                prepare()
+            except Exception as raised:  # noqa: BLE001 - see on_error; the turns must go on
+                self._on_error(raised)
         self._scheduled = False
         if self._operations:
             self._write()

@@ -50,7 +50,12 @@ class Limits:
 
 
 class Engine:
-    """Drives the runs of one task queue in one process."""
+    """Drives the runs of one task queue in one process.
+
+    code: the identity of all its code. codes: that of each workflow, by its type; None where they are all `code`. A
+    block is lifted by another identity of the run's own workflow, so that two workers which serve different sets of
+    workflows from the same code do not hand a blocked run back and forth.
+    """
 
     def __init__(
         self,
@@ -60,6 +65,7 @@ class Engine:
         activities: Iterable[ActivityDefinition[Any, Any]],
         task_queue: str,
         code: str,
+        codes: dict[str, str] | None = None,
         identity: str,
         limits: Limits,
         heart: Heart,
@@ -88,7 +94,7 @@ class Engine:
             listener=self,
             session_key=lambda: self.session.key,
             task_queue=task_queue,
-            code=code,
+            codes=codes or dict.fromkeys(self.workflows, code),
             cached_max=limits.cached_runs_max,
             payload_bytes_max=limits.payload_bytes_max,
             history_events_max=limits.history_events_max,
@@ -115,7 +121,6 @@ class Engine:
             clock=self._clock,
             loop=self._loop,
             randomness=randomness,
-            code=code,
             worker=identity,
         )
         self._intake = Intake(
@@ -128,7 +133,6 @@ class Engine:
             loop=self._loop,
             session_key=lambda: self.session.key,
             task_queue=task_queue,
-            code=code,
             cached_max=limits.cached_runs_max,
             lease_ms=limits.lease_ms,
         )

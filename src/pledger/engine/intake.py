@@ -60,7 +60,6 @@ class Intake:
         loop: asyncio.AbstractEventLoop,
         session_key: Callable[[], int],
         task_queue: str,
-        code: str,
         cached_max: int,
         lease_ms: int,
     ) -> None:
@@ -73,7 +72,6 @@ class Intake:
         self._loop = loop
         self._session_key = session_key
         self._task_queue = task_queue
-        self._code = code
         self._cached_max = cached_max
         self._lease_ms = lease_ms
         self._wake = asyncio.Event()
@@ -187,8 +185,7 @@ class Intake:
             self._expire(task)
         room = min(self._cached_max + CLAIM_MAX - len(self._runs.active) - len(self._loads), CLAIM_MAX)
         if room > 0 and self._runs.definitions:
-            types = list(self._runs.definitions)
-            rows = await self._store.claim_runs(session_key, now_ms, self._task_queue, types, self._code, room)
+            rows = await self._store.claim_runs(session_key, now_ms, self._task_queue, self._runs.codes, room)
             for row in rows:
                 load = self._loop.create_task(self._loader.load(row), name=f"pledger-load-{row.run_id}")
                 self._loads.add(load)

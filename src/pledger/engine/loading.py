@@ -112,7 +112,6 @@ class Loader:
         clock: LedgerClock,
         loop: asyncio.AbstractEventLoop,
         randomness: random.Random,
-        code: str,
         worker: str,
     ) -> None:
         self._store = store
@@ -122,7 +121,6 @@ class Loader:
         self._clock = clock
         self._loop = loop
         self._random = randomness
-        self._code = code
         self._worker = worker
 
     async def load(self, row: RunRow) -> None:
@@ -217,7 +215,7 @@ class Loader:
                 self._submit_until_written(put, lambda: self._runs.requeued(task))
 
     def _block(self, row: RunRow, reason: bytes) -> None:
-        operation = port.Block(row.run_key, row.fence, reason, self._code)
+        operation = port.Block(row.run_key, row.fence, reason, self._runs.codes[row.workflow_type])
         self._submit_until_written(operation, lambda: self._runs.blocked(row.run_key))
 
     def _hand_back(self, row: RunRow) -> None:

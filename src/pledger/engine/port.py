@@ -22,7 +22,7 @@ All times are milliseconds since 1970 UTC by the store's clock, durations are mi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
@@ -555,11 +555,12 @@ class Sessions(Protocol):
     async def read_sessions(self) -> list[SessionRow]: ...
 
     async def claim_runs(
-        self, session_key: int, now_ms: int, task_queue: str, workflow_types: Sequence[str], code: str, limit: int
+        self, session_key: int, now_ms: int, task_queue: str, codes: Mapping[str, str], limit: int
     ) -> list[RunRow]:
         """Take ownerless open runs that are due or have mail, oldest due first; owner and fence are the new ones.
 
-        A blocked run is taken only when its blocked_code differs from `code`; taking it clears the block.
+        codes: the workflow types that the session can run, each with the identity of its code. A blocked run is taken
+        only when its blocked_code differs from that; taking it clears the block.
         """
         ...
 

@@ -45,7 +45,10 @@ class Listener(Protocol):
 
 
 class Runs:
-    """The active runs of one worker, by run_key. session_key: whose they are. code: the identity of this code."""
+    """The active runs of one worker, by run_key.
+
+    session_key: whose they are. codes: the identity of the code of each workflow, by its type.
+    """
 
     def __init__(
         self,
@@ -58,7 +61,7 @@ class Runs:
         listener: Listener,
         session_key: Callable[[], int],
         task_queue: str,
-        code: str,
+        codes: dict[str, str],
         cached_max: int,
         payload_bytes_max: int,
         history_events_max: int,
@@ -73,7 +76,7 @@ class Runs:
         self._listener = listener
         self._session_key = session_key
         self._task_queue = task_queue
-        self._code = code
+        self.codes = codes
         self._cached_max = cached_max
         self._payload_bytes_max = payload_bytes_max
         self._history_events_max = history_events_max
@@ -273,7 +276,8 @@ class Runs:
         *,
         timed_out: bool,
     ) -> InFlight:
-        code = None if run.code == self._code else self._code
+        identity = self.codes[run.identity.workflow_type]
+        code = None if run.code == identity else identity
         first = run.last_event + 1
         body = transition.encode(Transition(transition.FORMAT, now_ms, code, tuple(inputs), tuple(commands)))
         head = transition.checksum(run.head, first, body)
@@ -331,7 +335,7 @@ class Runs:
         run.head = append.transition.checksum
         run.last_event = append.last_event
         run.time_ms = append.time_ms
-        run.code = self._code
+        run.code = self.codes[run.identity.workflow_type]
         if append.consumed:
             run.delivered += [message_key for message_key, _ in append.consumed]
         if append.closed is not None:
@@ -410,7 +414,7 @@ class Runs:
 
     def block_with(self, run: ActiveRun, reason: bytes) -> None:
         self.forget(run, "the run is blocked")
-        operation = port.Block(run.run_key, run.fence, reason, self._code)
+        operation = port.Block(run.run_key, run.fence, reason, self.codes[run.identity.workflow_type])
 
         def done(answer: Answer) -> None:
             if answer is port.Reply.WON:
@@ -430,8 +434,9 @@ class Runs:
                 self.release(run)
 
     def _may_leave(self, run: ActiveRun) -> bool:
-        pending = run.machine.context.activities
-        return run.at_rest and not run.gone and not (pending and self.activities.has_eager(run.run_key, pending))
+        if run.gone or not run.at_rest:
+            return False
+        return not self.activities.has_eager(run.run_key, run.machine.pending_event_ids())
 
     def release(self, run: ActiveRun, done: Callable[[], None] | None = None) -> None:
         """Hand the run back: it waits in the store until it is due or somebody writes to it."""

@@ -46,7 +46,8 @@ def after_failure(
     """Judge the failure of `attempt` (1-based).
 
     last_failure: what this attempt was told of those before; the newest error that their code reported stays visible
-    behind time-outs and lost workers (case RTY-05). draw: uniform in [0, 1), for the jitter. A schedule-to-close deadline ends the retries also when the next attempt would only start after it.
+    behind time-outs and lost workers (case RTY-05). draw: uniform in [0, 1), for the jitter.
+    A schedule-to-close deadline ends the retries also when the next attempt would only start after it.
     """
     policy = command.options.retry or DEFAULT_RETRY
     whole_ms = command.options.schedule_to_close_ms

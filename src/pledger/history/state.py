@@ -38,7 +38,8 @@ class RunState:
     """What a history amounts to. Pending things are keyed by the event that asked for them.
 
     result: JSON of a completed run. failure: of one that ended badly. closed_ms: None while it is open.
-    activities_done, activities_failed, signals, timers_fired: counts.
+    activities_done, activities_failed, signals, timers_fired: counts. just_ended: activities whose outcome came in the
+    newest transition.
     """
 
     status: Status = "running"
@@ -61,6 +62,7 @@ class RunState:
     activities_failed: int = 0
     timers_fired: int = 0
     signals: int = 0
+    just_ended: set[int] = field(default_factory=set, repr=False, compare=False)
 
 
 class ImpossibleEventError(ValueError):
@@ -76,6 +78,7 @@ def fold(transitions: Iterable[Transition], state: RunState | None = None) -> Ru
     state = state or RunState()
     for transition in transitions:
         state.last_ms = transition.time_ms
+        state.just_ended.clear()
         if transition.code is not None and (not state.codes or state.codes[-1] != transition.code):
             state.codes.append(transition.code)
         for event in transition.events():
@@ -107,6 +110,8 @@ def _scheduled(state: RunState, event: events.ScheduleActivity) -> None:
 def _activity_cancel(state: RunState, event: events.CancelActivity) -> None:
     pending = state.activities.get(event.scheduled_event_id)
     if pending is None:
+        if event.scheduled_event_id in state.just_ended:
+            return  # the code gave up on it, and its outcome came in the same transition
         raise ImpossibleEventError(f"event {state.last_event} cancels event {event.scheduled_event_id}, not pending")
     pending.cancel_requested = True
     if pending.command.options.cancellation == "try":
@@ -117,11 +122,13 @@ def _completed(state: RunState, event: events.ActivityCompleted) -> None:
     # An outcome may meet a cancellation of the same transition; then nobody waited any more.
     if state.activities.pop(event.scheduled_event_id, None) is not None:
         state.activities_done += 1
+        state.just_ended.add(event.scheduled_event_id)
 
 
 def _failed(state: RunState, event: events.ActivityFailed) -> None:
     if state.activities.pop(event.scheduled_event_id, None) is not None:
         state.activities_failed += 1
+        state.just_ended.add(event.scheduled_event_id)
 
 
 def _timer(state: RunState, event: events.StartTimer) -> None:

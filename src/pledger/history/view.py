@@ -61,7 +61,8 @@ def _plain(name: str, value: Any) -> Any:
     if isinstance(value, bytes):
         return msgspec.json.decode(value) if name in _JSON_FIELDS else value.hex()
     if isinstance(value, msgspec.Struct):
-        return {each: _plain(each, getattr(value, each)) for each in value.__struct_fields__}
+        fields = {each: _plain(each, getattr(value, each)) for each in value.__struct_fields__}
+        return {each: found for each, found in fields.items() if found is not None}
     return list(value) if isinstance(value, tuple) else value
 
 

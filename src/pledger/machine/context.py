@@ -371,9 +371,12 @@ ActivityDefinition.schedule = staticmethod(schedule_call)
 
 
 def caller_name(depth: int) -> str:
-    """The qualified name of the function `depth` frames above the caller: stable under edits elsewhere in its file."""
+    """File and qualified name of the function `depth` frames above the caller: stable under edits elsewhere in it.
+
+    The file and not the module: a module that is run as a script has another name than when it is imported.
+    """
     code = sys._getframe(depth + 1).f_code  # noqa: SLF001 - the only way to know the caller without its help
-    return code.co_qualname
+    return f"{code.co_filename.replace(chr(92), '/').rpartition('/')[2]}:{code.co_qualname}"
 
 
 def _where() -> str | None:

@@ -50,6 +50,7 @@ class Auditor:
         self.violations: list[str] = []
         self._state = state
         self._latest_ms = 0
+        self._went_back_ms = 0
 
     def violated(self, rule: str, what: str) -> None:
         self.violations.append(f"{rule}: {what}")
@@ -71,8 +72,17 @@ class Auditor:
         return answer
 
     def read_clock(self) -> None:
-        """Timers are measured by the latest time that the store's clock has shown: it may jump back."""
-        self._latest_ms = max(self._latest_ms, self._state.clock())
+        """Timers are measured by the latest time that the store's clock has shown, or would have without its last jump
+        back: whoever asked for the time before that carries it on as it was."""
+        self._latest_ms = max(self._latest_ms, self._state.clock() + self._went_back_ms)
+
+    def clock_goes_back(self, by_ms: int) -> None:
+        self.read_clock()
+        self._went_back_ms += by_ms
+
+    def clock_is_known(self) -> None:
+        """Everybody has asked for the time since it went back."""
+        self._went_back_ms = 0
 
     def _won(self, operation: port.Operation, before: port.RunRow | None, sessions: set[int]) -> None:
         match operation:

@@ -189,7 +189,7 @@ class Process:
         self.surroundings = surroundings
         self.name = name
         self.dice = dice
-        self.loop = NodeLoop(surroundings.scheduler, name, clock)
+        self.loop = NodeLoop(surroundings.scheduler, name, clock, self._unhandled)
         self.store = SimulatedStore(self, surroundings.auditor)
         self.engine: Engine | None = None
         self.session_keys: set[int] = set()
@@ -208,6 +208,9 @@ class Process:
 
     def note(self, what: str) -> None:
         self.surroundings.scheduler.note(f"{self.name}: {what}")
+
+    def _unhandled(self, error: BaseException) -> None:
+        self.surroundings.auditor.violated("errors are handled", f"{self.name}: {_traceback(error)}")
 
     # Its end ----------------------------------------------------------------------------------------------------------
 
@@ -300,7 +303,7 @@ class Process:
         self._end("left")
 
 
-def _traceback(error: Exception) -> str:
+def _traceback(error: BaseException) -> str:
     return "".join(traceback.format_exception(error))
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 #: Notes kept for the report of a failing seed.
-NOTES_MAX: Final = 400
+NOTES_MAX: Final = 4000
 #: Callbacks in one instant of virtual time, after which nobody will ever wait any more.
 STEPS_AT_ONCE_MAX: Final = 20_000
 #: Bytes of the trace that are hashed at a time.
@@ -64,16 +64,18 @@ class NodeClock:
 class NodeLoop(asyncio.AbstractEventLoop):
     """The event loop of one node. What it lacks (sockets, signals, subprocesses) a simulated process does not have.
 
-    Work for an executor runs inline, at a moment of its own. unhandled: what nobody caught, for the report.
+    Work for an executor runs inline, at a moment of its own. unhandled: told of what nobody caught.
     """
 
-    def __init__(self, scheduler: Scheduler, name: str, clock: NodeClock) -> None:
+    def __init__(
+        self, scheduler: Scheduler, name: str, clock: NodeClock, unhandled: Callable[[BaseException], None]
+    ) -> None:
         self.name = name
         self.number = scheduler.enter(self)
         self.clock = clock
         self.paused = False
         self.dead = False
-        self.unhandled: list[BaseException] = []
+        self._unhandled = unhandled
         self._scheduler = scheduler
         self._ready: deque[asyncio.Handle] = deque()
         self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
@@ -208,7 +210,7 @@ class NodeLoop(asyncio.AbstractEventLoop):
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         error = context.get("exception")
         if isinstance(error, BaseException) and not self.dead:
-            self.unhandled.append(error)
+            self._unhandled(error)
 
 
 class Scheduler:

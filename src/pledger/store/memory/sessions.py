@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 from msgspec.structs import replace
 
@@ -55,13 +55,12 @@ def close_session(state: State, session_key: int) -> None:
                 tasks[event_id] = replace(task, state="queued", owner=None, due_ms=0, lost=True)
 
 
-def claim_runs(  # noqa: PLR0917 - the verb's own arguments, and the state
+def claim_runs(
     state: State,
     session_key: int,
     now_ms: int,
     task_queue: str,
-    workflow_types: Sequence[str],
-    code: str,
+    codes: Mapping[str, str],
     limit: int,
 ) -> list[RunRow]:
     if session_key not in state.sessions:
@@ -69,8 +68,8 @@ def claim_runs(  # noqa: PLR0917 - the verb's own arguments, and the state
     due = [
         run
         for run in _ownerless(state, task_queue)
-        if run.workflow_type in workflow_types and run.due_ms is not None and run.due_ms <= now_ms
-        if run.blocked is None or run.blocked_code != code
+        if run.workflow_type in codes and run.due_ms is not None and run.due_ms <= now_ms
+        if run.blocked is None or run.blocked_code != codes[run.workflow_type]
     ]
     due.sort(key=lambda run: (run.due_ms, run.run_key))
     claimed = [

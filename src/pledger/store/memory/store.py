@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from pledger.engine.port import (
@@ -161,9 +161,9 @@ class MemoryStore(MemoryHandle):
         return await self._call(sessions.read_sessions)
 
     async def claim_runs(
-        self, session_key: int, now_ms: int, task_queue: str, workflow_types: Sequence[str], code: str, limit: int
+        self, session_key: int, now_ms: int, task_queue: str, codes: Mapping[str, str], limit: int
     ) -> list[RunRow]:
-        return await self._change(sessions.claim_runs, session_key, now_ms, task_queue, workflow_types, code, limit)
+        return await self._change(sessions.claim_runs, session_key, now_ms, task_queue, codes, limit)
 
     async def woken_runs(self, session_key: int) -> list[int]:
         return await self._change(sessions.woken_runs, session_key)

@@ -1,13 +1,15 @@
 """Where transactions run: on the caller's thread while the disk is fast, on a thread of their own while it is not.
 
 Inline, a commit costs no hand-over between threads, which is most of what a lone commit costs on a good disk; but the
-event loop stands still meanwhile. So the loop takes them itself only while commits are short, and goes back to it when
-they have become short again: the average is kept up in both modes.
+event loop stands still meanwhile. So the loop takes commits itself only while they are short. While they are not, it
+still takes one each second, to see whether they have become short again: in the thread that cannot be seen, since what
+it measures includes its wait for the interpreter's lock, and behind a busy loop every disk looks slow.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
@@ -19,22 +21,32 @@ from pledger.store.sqlite.writer import Job, LockedError, PhaseHook, Writer
 
 T = TypeVar("T")
 
-#: Commits longer than this on average leave the event loop; shorter than the second they come back.
+#: Commits that take longer than this on average leave the event loop; one shorter than the second brings them back.
 SLOW_MS: Final = 5.0
 FAST_AGAIN_MS: Final = 2.5
+
+#: Weight of the newest commit in that average.
+_NEWEST: Final = 0.2
+
+#: How long the event loop does not try a slow disk again.
+PROBE_S: Final = 1.0
 
 #: How long the event loop itself waits for another process's transaction: about as long as one takes.
 _INLINE_WAIT_MS: Final = 5
 
 
 class Lane:
+    """inline: whether commits run on the caller's thread. average_ms: what they take there."""
+
     def __init__(self, writer: Writer, path: str, busy_timeout_ms: int) -> None:
         self._writer = writer
         self._path = path
         self._busy_timeout_ms = busy_timeout_ms
         self._thread: ThreadPoolExecutor | None = None
         self._queued: set[Future[Any]] = set()
+        self._probe_at_s = 0.0
         self.inline = True
+        self.average_ms = 0.0
 
     def submit(self, job: Job[T], *, durable: bool, hook: PhaseHook | None = None) -> asyncio.Future[T]:
         """Run `job` in a transaction of its own. The future is done on return if it ran inline.
@@ -42,10 +54,12 @@ class Lane:
         Jobs submitted from one thread run in their order.
         """
         loop = asyncio.get_running_loop()
-        if self._may_run_inline() and self._writer.lock.acquire(blocking=False):
+        if self._may_run_inline(durable=durable) and self._writer.lock.acquire(blocking=False):
             future: asyncio.Future[T] = loop.create_future()
             try:
                 future.set_result(self._writer.run(job, durable=durable, wait_ms=_INLINE_WAIT_MS, hook=hook))
+                if durable:
+                    self._measured(self._writer.commit_ms)
             except LockedError:
                 pass  # another process is at it: wait for it in the thread
             except apsw.Error as error:
@@ -71,10 +85,19 @@ class Lane:
         if self._thread is not None:
             self._thread.shutdown()
 
-    def _may_run_inline(self) -> bool:
-        average = self._writer.commit_ms
-        self.inline = average < (SLOW_MS if self.inline else FAST_AGAIN_MS)
-        return self.inline and not self._queued
+    def _may_run_inline(self, *, durable: bool) -> bool:
+        if self._queued:
+            return False  # what was submitted first is written first
+        return self.inline or (durable and time.monotonic() >= self._probe_at_s)
+
+    def _measured(self, commit_ms: float) -> None:
+        if self.inline:
+            self.average_ms += (commit_ms - self.average_ms) * _NEWEST
+            self.inline = self.average_ms < SLOW_MS
+        elif commit_ms < FAST_AGAIN_MS:
+            self.average_ms = commit_ms
+            self.inline = True
+        self._probe_at_s = time.monotonic() + PROBE_S
 
     def _hand_over(self, job: Job[T], *, durable: bool, hook: PhaseHook | None) -> Future[T]:
         if self._thread is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 from pledger.engine.port import RunRow, SessionRow
@@ -68,9 +68,9 @@ class SqliteSessions(SqliteHandle):
         return [SessionRow(*row) for row in self._rows(_SQL["read_sessions"])]
 
     async def claim_runs(
-        self, session_key: int, now_ms: int, task_queue: str, workflow_types: Sequence[str], code: str, limit: int
+        self, session_key: int, now_ms: int, task_queue: str, codes: Mapping[str, str], limit: int
     ) -> list[RunRow]:
-        candidates = (_SQL["claimable_runs"], as_json(workflow_types), task_queue, now_ms, code, limit)
+        candidates = (_SQL["claimable_runs"], as_json(codes), task_queue, now_ms, limit)
         # Looked at first without the write lock: mostly there is nothing to do.
         if not self._rows(*candidates):
             return []

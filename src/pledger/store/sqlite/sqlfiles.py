@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any, Final
 
@@ -27,6 +27,6 @@ def load_migrations() -> list[str]:
     return [files[name].read_text("utf-8") for name in names]
 
 
-def as_json(values: Sequence[Any]) -> str:
-    """A list as one binding, for `json_each`."""
-    return json.dumps(list(values))
+def as_json(values: Sequence[Any] | Mapping[str, Any]) -> str:
+    """A list or a mapping as one binding, for `json_each`."""
+    return json.dumps(dict(values) if isinstance(values, Mapping) else list(values))

@@ -44,7 +44,7 @@ class SqliteStore(SqliteLedger, SqliteMailbox, SqliteTasks, SqliteSessions, Sqli
             "synchronous": "FULL" if self._durable else "NORMAL",
             "journal_mode": journal_mode,
             "commits": "inline" if database.lane.inline else "in a thread: the disk is slow",
-            "commit_ms": round(database.writer.commit_ms, 3),
+            "commit_ms": round(database.lane.average_ms, 3),
             "schema_version": database.schema_version,
             "sqlite_version": apsw.sqlite_lib_version(),
             "size_bytes": _size(database.path),

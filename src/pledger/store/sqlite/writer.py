@@ -23,9 +23,6 @@ PhaseHook: TypeAlias = Callable[[Literal["before", "after"]], None]
 #: The log is copied into the database once it has this many pages: SQLite's own default.
 CHECKPOINT_PAGES: Final = 1000
 
-#: Weight of the newest commit in the moving average of their durations.
-_NEWEST: Final = 0.2
-
 
 class LockedError(StoreUnavailableError):
     """Another process held the write lock for longer than this transaction was to wait. Nothing was begun."""
@@ -62,9 +59,9 @@ Job: TypeAlias = Callable[[Cursor], T]
 class Writer:
     """lock: held by whoever calls `run`, `rest` or `change_counter`; the heartbeat comes from a thread of its own.
 
-    commit_ms: moving average of what a durable COMMIT takes, the work before it not counted: that is what a thread of
-    its own can take off the event loop. wal_pages: length of the log after the newest transaction of this connection.
-    commits: how many transactions had a hook. last_write_s: when the newest of them was, by the monotonic clock.
+    commit_ms: how long the newest durable COMMIT took, without the statements before it. wal_pages: length of the log
+    after the newest transaction of this connection. commits: how many transactions had a hook. last_write_s: when the
+    newest of them was, by the monotonic clock.
     """
 
     def __init__(self, connection: apsw.Connection, path: str) -> None:
@@ -101,8 +98,7 @@ class Writer:
             self._cursor.roll_back()
             raise
         if durable:
-            took_ms = (time.perf_counter() - started) * 1000
-            self.commit_ms += (took_ms - self.commit_ms) * _NEWEST
+            self.commit_ms = (time.perf_counter() - started) * 1000
         if hook is not None:
             self.commits += 1
             self.last_write_s = time.monotonic()

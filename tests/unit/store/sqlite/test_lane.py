@@ -6,9 +6,11 @@ import asyncio
 import threading
 from pathlib import Path
 
+import pytest
+
 from pledger.engine.port import Reply
-from pledger.store.sqlite import SqliteStore, open_sqlite
-from pledger.store.sqlite.lane import FAST_AGAIN_MS, SLOW_MS
+from pledger.store.sqlite import SqliteStore, lane, open_sqlite
+from pledger.store.sqlite.lane import FAST_AGAIN_MS, PROBE_S, SLOW_MS
 from tests.conformance.harness import append, open_session, owned_run, start, write
 
 
@@ -25,34 +27,85 @@ async def test_a_fast_disk_commits_on_the_loops_thread(store: SqliteStore) -> No
     assert threads == [threading.current_thread().name]
 
 
-async def test_a_slow_disk_commits_on_a_thread_of_its_own_until_it_is_fast_again(store: SqliteStore) -> None:
+class SlowDisk:
+    """Commits take as long as the test says, by the writer's stopwatch."""
+
+    def __init__(self, store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.commit_ms = 0.0
+        self.now_s = 1_000.0
+        run = store._database.writer.run
+
+        def slow_run(job: object, **options: object) -> object:
+            result = run(job, **options)  # type: ignore[arg-type]
+            store._database.writer.commit_ms = self.commit_ms
+            return result
+
+        monkeypatch.setattr(store._database.writer, "run", slow_run)
+        monkeypatch.setattr(lane.time, "monotonic", lambda: self.now_s)
+
+
+@pytest.fixture
+def disk(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> SlowDisk:
+    return SlowDisk(store, monkeypatch)
+
+
+async def leave_the_loop(store: SqliteStore, disk: SlowDisk) -> None:
+    disk.commit_ms = 10 * SLOW_MS
+    await store.commit([])
+    assert not store._database.lane.inline
+
+
+async def test_one_slow_commit_is_no_slow_disk(store: SqliteStore, disk: SlowDisk) -> None:
+    disk.commit_ms = 2 * SLOW_MS
+    assert store.commit([]).done()
+    disk.commit_ms = 0.1
+    assert store.commit([]).done()
+
+
+async def test_a_slow_disk_commits_on_a_thread_of_its_own(store: SqliteStore, disk: SlowDisk) -> None:
     threads: list[str] = []
-    writer = store._database.writer
-    writer.commit_ms = SLOW_MS + 1
+    disk.commit_ms = 2 * SLOW_MS
+    while store._database.lane.inline:
+        await store.commit([])
     future = commit_with_thread(store, threads)
     assert not future.done()
     await future
     assert threads[0].startswith("pledger-writer")
-    assert writer.commit_ms < SLOW_MS + 1  # also measured there
-    writer.commit_ms = FAST_AGAIN_MS + 0.1
-    await commit_with_thread(store, threads)
-    assert threads[1].startswith("pledger-writer")
     assert (await store.describe())["commits"].startswith("in a thread")
-    writer.commit_ms = FAST_AGAIN_MS - 0.1
-    assert commit_with_thread(store, threads).done()
-    assert threads[2] == threading.current_thread().name
 
 
-async def test_what_was_queued_first_is_written_first(store: SqliteStore) -> None:
+async def test_a_disk_that_is_fast_again_is_noticed_by_the_loop_only(store: SqliteStore, disk: SlowDisk) -> None:
+    await leave_the_loop(store, disk)
+    disk.commit_ms = FAST_AGAIN_MS - 0.1
+    future = store.commit([])
+    assert not future.done()
+    await future
+    assert not store._database.lane.inline
+    disk.now_s += PROBE_S
+    assert store.commit([]).done()
+    assert store.commit([]).done()
+
+
+async def test_a_disk_that_is_still_slow_is_tried_once_a_second(store: SqliteStore, disk: SlowDisk) -> None:
+    await leave_the_loop(store, disk)
+    for _ in range(3):
+        disk.now_s += PROBE_S
+        assert store.commit([]).done()
+        future = store.commit([])
+        assert not future.done()
+        await future
+
+
+async def test_what_was_queued_first_is_written_first(store: SqliteStore, disk: SlowDisk) -> None:
     run = await owned_run(store, await open_session(store))
-    writer, lane = store._database.writer, store._database.lane
-    writer.commit_ms = SLOW_MS + 1
+    await leave_the_loop(store, disk)
     await store.commit([])
     gate = threading.Event()
-    assert lane._thread is not None
-    lane._thread.submit(gate.wait)
+    thread = store._database.lane._thread
+    assert thread is not None
+    thread.submit(gate.wait)
     first = store.commit([append(run)])
-    writer.commit_ms = 0.0
+    store._database.lane.inline = True
     second = store.commit([append(run)])
     gate.set()
     assert await asyncio.gather(first, second) == [[Reply.WON], [Reply.LOST]]
@@ -69,8 +122,8 @@ async def test_the_loop_does_not_wait_for_a_transaction_of_the_heartbeats_thread
 
 async def test_closing_waits_for_what_is_queued(path: Path) -> None:
     store = open_sqlite(path)
-    store._database.writer.commit_ms = SLOW_MS + 1
-    future = store.commit([start()])
+    with store._database.writer.lock:
+        future = store.commit([start()])
     await store.close()
     await future
     again = open_sqlite(path)

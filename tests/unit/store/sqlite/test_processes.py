@@ -26,7 +26,7 @@ async def main():
     session = await store.open_session("other", "default", "code-1", 10_000)
     print("ready", flush=True)
     key = session.session_key
-    while not (runs := await store.claim_runs(key, await store.now_ms(), "default", ["fulfil"], "c", 9)):
+    while not (runs := await store.claim_runs(key, await store.now_ms(), "default", {"fulfil": "c"}, 9)):
         assert await store.wait_for_change(20.0), "nothing was heard"
     print(runs[0].run_key, runs[0].fence, flush=True)
     await store.close()

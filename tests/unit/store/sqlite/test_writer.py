@@ -109,7 +109,7 @@ async def test_the_hook_stands_on_both_sides_of_every_commit(path: Path) -> None
 
 
 async def test_looking_for_changes_slows_down(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Some 300 looks a second just after a change, 20 when it is quiet."""
+    """Some 300 looks a second just after a change, 20 once it is quiet, then 10."""
     pauses: list[float] = []
     now = [1_000.0]
 
@@ -125,6 +125,9 @@ async def test_looking_for_changes_slows_down(store: SqliteStore, monkeypatch: p
     assert pauses[-2] == pytest.approx(0.05)
     assert pauses[:-1] == sorted(pauses[:-1])
     assert len(pauses) < 150
+    now[0] += 10
+    assert not await store.wait_for_change(1.0)
+    assert pauses[-2] == pytest.approx(0.1)
 
 
 async def test_an_append_is_two_statements(store: SqliteStore) -> None:

@@ -45,18 +45,18 @@ SELECT run.run_key FROM json_each(?1) AS type JOIN pledger_run AS run ON run.run
     SELECT run_key FROM (
         SELECT run_key FROM pledger_run
         WHERE owner IS NULL AND blocked IS NULL
-            AND task_queue = ?2 AND workflow_type = type.value AND due_ms <= ?3
-        ORDER BY due_ms LIMIT ?5
+            AND task_queue = ?2 AND workflow_type = type.key AND due_ms <= ?3
+        ORDER BY due_ms LIMIT ?4
     )
     UNION ALL
     SELECT run_key FROM (
         SELECT run_key FROM pledger_run
-        WHERE blocked IS NOT NULL AND task_queue = ?2 AND workflow_type = type.value
-            AND (blocked_code < ?4 OR blocked_code > ?4)
-        LIMIT ?5
+        WHERE blocked IS NOT NULL AND task_queue = ?2 AND workflow_type = type.key
+            AND (blocked_code < type.value OR blocked_code > type.value)
+        LIMIT ?4
     )
 )
-ORDER BY run.due_ms, run.run_key LIMIT ?5;
+ORDER BY run.due_ms, run.run_key LIMIT ?4;
 
 -- name: claim_runs
 UPDATE pledger_run SET owner = ?, fence = fence + 1, blocked = NULL, blocked_code = NULL
