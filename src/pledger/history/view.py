@@ -125,7 +125,7 @@ def read_export(data: bytes) -> tuple[dict[str, Any], tuple[Transition, ...]]:
             )
             for each in document.transitions
         )
-    except (msgspec.MsgspecError, KeyError, ValueError) as error:
+    except (msgspec.MsgspecError, KeyError, TypeError, ValueError) as error:
         raise PayloadError(f"this is no exported history: {error}; `pledger history --json` writes one") from error
     return document.run, transitions
 
@@ -142,7 +142,8 @@ def _struct(cls: Any, fields: dict[str, msgspec.Raw]) -> Any:
 
 def _value(name: str, hint: Any, raw: bytes) -> Any:
     if _takes_bytes(hint):
-        return raw if name in _JSON_FIELDS else bytes.fromhex(msgspec.json.decode(raw, type=str))
+        # The export is indented; what a payload is compared with on replay is not.
+        return msgspec.json.format(raw, indent=-1) if name in _JSON_FIELDS else bytes.fromhex(msgspec.json.decode(raw, type=str))
     nested = _nested(hint)
     if nested is not None:
         return _struct(nested, msgspec.json.decode(raw, type=dict[str, msgspec.Raw]))
