@@ -119,7 +119,8 @@ class RunContext:
     def __init__(self, identity: RunIdentity, seed: bytes) -> None:
         self.identity = identity
         self.loop = WorkflowLoop(self, seed)  # type: ignore[abstract] # the rest refuses, see there
-        self.draws = Draws(seed)
+        self._seed = seed
+        self._draws: Draws | None = None
         self.asked: list[Asked] = []
         self.withdrawals = 0
         self.activities: dict[int, ActivityHandle[Any]] = {}
@@ -313,6 +314,13 @@ class RunContext:
         if self.replaying and patch_id in self.recorded_patches and patch_id not in self.patches:
             self.patches[patch_id] = True
             self.ask(events.RecordPatch(patch_id))
+
+    @property
+    def draws(self) -> Draws:
+        """Made at the first draw: most runs never draw."""
+        if self._draws is None:
+            self._draws = Draws(self._seed)
+        return self._draws
 
     def draw_uuid(self, caller: str, name: str | None) -> uuid.UUID:
         self.check_may_ask()

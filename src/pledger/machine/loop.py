@@ -167,7 +167,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         self._root_children = 0
         self._tasks: list[WorkflowTask[Any]] = []
         self._tasks_limit = 32
-        self._generators: weakref.WeakSet[AsyncGenerator[Any, Any]] = weakref.WeakSet()
+        self._generators: weakref.WeakSet[AsyncGenerator[Any, Any]] | None = None
         self.failures: list[BaseException] = []
         self.now_ms = 0
         self.owner: Any = timers
@@ -318,10 +318,12 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
     # Async generators: kept, so that an eviction can close them in a dead context -------------------------------------
 
     def generator_started(self, generator: AsyncGenerator[Any, Any]) -> None:
+        if self._generators is None:
+            self._generators = weakref.WeakSet()
         self._generators.add(generator)
 
     def generators(self) -> list[AsyncGenerator[Any, Any]]:
-        return list(self._generators)
+        return [] if self._generators is None else list(self._generators)
 
     # What workflow code may not have ----------------------------------------------------------------------------------
 
