@@ -454,7 +454,10 @@ class WorkflowHandle(Generic[T]):
             row = await self._row()
             if row.status != "running":
                 raise errors.RunClosedError(f"{_who(row)} is {row.status} already", status=row.status)
-            now_ms = await self._connection.now_ms()
+            last = await self._connection.store.read_last_transition(row.run_key)
+            # The time of a run never goes back, whatever the clock has done since its last transition.
+            last_ms = 0 if last is None else transition.decode(last.body).time_ms
+            now_ms = max(last_ms, await self._connection.now_ms())
             body = transition.encode(Transition(transition.FORMAT, now_ms, None, (events.RunTerminated(reason),)))
             first = row.last_event + 1
             stored = StoredTransition(first, body, transition.checksum(row.head, first, body))
@@ -570,7 +573,8 @@ class WorkflowHandle(Generic[T]):
         answer = await connection.committer.write(operation)
         if answer is port.Reply.CLOSED:
             row = await connection.store.read_run(run_key)
-            raise errors.RunClosedError(f"{_who(row)} is {row.status} and takes no {kind}", status=row.status)
+            what = "request to cancel" if kind == "cancel" else kind
+            raise errors.RunClosedError(f"{_who(row)} is {row.status} and takes no {what}", status=row.status)
         if isinstance(answer, port.Sent):
             connection.message_sent(run_key, answer.owner)
 

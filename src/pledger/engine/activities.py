@@ -92,6 +92,7 @@ class Activities:
         self._executors = Executors(loop, threads_max)
         self._deadlines = Deadlines(loop, clock, self._check_deadline)
         self._attempts: dict[tuple[int, int], Attempt] = {}
+        self._unwritten: set[tuple[int, int]] = set()
         self._idle: list[asyncio.Future[None]] = []
 
     # Starting ---------------------------------------------------------------------------------------------------------
@@ -283,8 +284,12 @@ class Activities:
             )
             self._committer.submit(finish, lambda answer: self._finished(attempt, finish, answer))
         else:
-            put = port.PutTask(attempt.fence, task, records)
-            self._committer.submit(put, lambda answer: self._put(put, answer))
+            self.put_row(port.PutTask(attempt.fence, task, records))
+
+    def put_row(self, put: port.PutTask) -> None:
+        """Write the row of a run's next attempt. Until it is there the run may not leave: nobody else knows of it."""
+        self._unwritten.add((put.task.run_key, put.task.event_id))
+        self._committer.submit(put, lambda answer: self._put(put, answer))
 
     def _finished(self, attempt: Attempt, finish: port.FinishTask, answer: Answer) -> None:
         if answer is port.Reply.WON and finish.requeue is not None:
@@ -298,11 +303,13 @@ class Activities:
             logger.error("the outcome of %s could not be recorded: %s", attempt.identity, answer)
 
     def _put(self, put: port.PutTask, answer: Answer) -> None:
-        if answer is port.Reply.WON:
-            self._runs.requeued(put.task)
-        elif isinstance(answer, errors.StoreUnavailableError):
+        if isinstance(answer, errors.StoreUnavailableError):
             # The run is still ours or will be taken over; in both cases nothing is lost by trying again.
             self._later(lambda: self._committer.submit(put, lambda again: self._put(put, again)))
+            return
+        self._unwritten.discard((put.task.run_key, put.task.event_id))
+        if answer is port.Reply.WON:
+            self._runs.requeued(put.task)
         elif isinstance(answer, Exception):
             logger.error("a retry could not be recorded: %s", answer)
 
@@ -416,9 +423,14 @@ class Activities:
                 self.cancel(run_key, event_id, reason)
 
     def has_eager(self, run_key: int, event_ids: Iterable[int]) -> bool:
-        """Whether one of the run's pending activities runs eagerly here, which ties the run to this worker."""
-        attempts = self._attempts
-        return any((found := attempts.get((run_key, each))) is not None and found.row is None for each in event_ids)
+        """Whether one of the run's pending activities is known here alone, which ties the run to this worker: it runs
+        eagerly, or the row of its next attempt is not written yet."""
+        attempts, unwritten = self._attempts, self._unwritten
+        for event_id in event_ids:
+            attempt = attempts.get((run_key, event_id))
+            if (attempt is not None and attempt.row is None) or (run_key, event_id) in unwritten:
+                return True
+        return False
 
     def running_rows(self, run_key: int) -> set[int]:
         """Event ids of the run's claimed attempts that run here."""

@@ -211,8 +211,7 @@ class Loader:
                     scheduled_ms=scheduled_ms,
                     last_failure=verdict.failure,
                 )
-                put = port.PutTask(run.fence, task, [record])
-                self._submit_until_written(put, lambda: self._runs.requeued(task))
+                self._activities.put_row(port.PutTask(run.fence, task, [record]))
 
     def _block(self, row: RunRow, reason: bytes) -> None:
         operation = port.Block(row.run_key, row.fence, reason, self._runs.codes[row.workflow_type])

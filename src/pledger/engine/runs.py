@@ -439,9 +439,14 @@ class Runs:
         return not self.activities.has_eager(run.run_key, run.machine.pending_event_ids())
 
     def release(self, run: ActiveRun, done: Callable[[], None] | None = None) -> None:
-        """Hand the run back: it waits in the store until it is due or somebody writes to it."""
+        """Hand the run back: it waits in the store until it is due or somebody writes to it.
+
+        One that is not at rest, or has attempts here that are in no row, is due at once: what is durable of it lags
+        behind what is known here.
+        """
+        due_ms = run.due_ms() if self._may_leave(run) else 0
         run.releasing = True
-        operation = port.Release(run.run_key, run.fence, run.due_ms())
+        operation = port.Release(run.run_key, run.fence, due_ms)
 
         def answered(answer: Answer) -> None:
             if isinstance(answer, errors.StoreUnavailableError):

@@ -80,9 +80,9 @@ class Auditor:
         self.read_clock()
         self._went_back_ms += by_ms
 
-    def clock_is_known(self) -> None:
-        """Everybody has asked for the time since it went back."""
-        self._went_back_ms = 0
+    def clock_is_known(self, by_ms: int) -> None:
+        """Everybody has asked for the time since it went back so far."""
+        self._went_back_ms -= by_ms
 
     def _won(self, operation: port.Operation, before: port.RunRow | None, sessions: set[int]) -> None:
         match operation:

@@ -339,10 +339,11 @@ class Simulation:
         self._hit("clock_jump")
         by_s = (1 - 2 * self._dice.random()) ** 3
         by_s *= _JUMP_FORWARD_S if by_s > 0 else _JUMP_BACK_S
-        self._clock_ahead_ms += int(by_s * 1000)
-        if by_s < 0:
-            self.auditor.clock_goes_back(-int(by_s * 1000))
-            self._scheduler.at(self.now_s + _PAUSE_MAX_S + 5.0, self.auditor.clock_is_known)
+        by_ms = int(by_s * 1000)
+        if by_ms < 0:
+            self.auditor.clock_goes_back(-by_ms)
+            self._scheduler.at(self.now_s + _PAUSE_MAX_S + 5.0, lambda: self.auditor.clock_is_known(-by_ms))
+        self._clock_ahead_ms += by_ms
         self._scheduler.note(f"the store's clock jumps by {by_s:.3f} s")
 
 
