@@ -197,19 +197,19 @@ def crowd_checks(crowd: Crowd) -> Iterator[Check]:
     live = [each for each in crowd.workers if each.live]
     gone = len(crowd.workers) - len(live)
     queues = ", ".join(sorted({each.task_queue for each in live}))
-    found = f"{words.count(len(live), 'live worker')}" + (f" (task queue {queues})" if live else "")
+    found = f"{len(live):,} live" + (f" (task queue {queues})" if live else "")
     if crowd.unserved:
         yield Check(
             "workers",
             "warn",
-            f"{found}; {words.count(crowd.unserved, 'open run')} of queues that none of them serves",
-            "start one: pledger worker your_module --task-queue ...",
+            f"{found}, and {words.count(crowd.unserved, 'open run')} whose task queue none of them serves",
+            "start one: pledger worker your_module --task-queue NAME",
         )
     elif gone:
         yield Check(
             "workers",
             "warn",
-            f"{found}; {gone} ended without a word",
+            f"{found}, and {gone} that died",
             "nothing, if others are live: they take over within a lease period; else start one",
         )
     else:

@@ -145,12 +145,12 @@ def error(found: errors.PledgerError) -> dict[str, Any]:
 
 
 def problem(found: BaseException) -> dict[str, Any]:
-    """Type, message, attributes that are plain, and the causes inside."""
+    """Type, message, attributes that are plain, and the recorded failure that caused it, if one did."""
     attributes: dict[str, Any] = {
         name: value for name, value in vars(found).items() if isinstance(value, str | int | None)
     }
     message = attributes.pop("message", str(found))
     document = {"type": type(found).__name__, "message": message, **attributes}
-    if isinstance(found.__cause__, errors.PledgerError):
-        document["cause"] = problem(found.__cause__)
+    if isinstance(found.__cause__, errors.FailureError):
+        document["cause"] = _failure(failures.from_exception(found.__cause__))
     return document

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -14,8 +15,8 @@ from pledger.cli.output import Output
 from pledger.client import History
 from pledger.history.view import HistoryEvent
 
-#: Events laid out in one table: columns keep their widths within it, and a history of any length shows at once.
-_PAGE: Final = 1_000
+#: Characters of attributes that are shown however narrow the terminal is.
+_ATTRIBUTES_MIN: Final = 20
 
 
 def history(
@@ -40,22 +41,26 @@ def history(
     if as_json:
         output.text(found.export().decode())
     else:
-        _show(output, found.events)
+        for line in _lines(found.events, output.line_chars_max):
+            output.text(line)
     if found.damage is not None:
         output.error(found.damage)
         return Exit.STORE
     return Exit.OK
 
 
-def _show(output: Output, events: list[HistoryEvent]) -> None:
-    for begin in range(0, len(events), _PAGE):
-        table = output.table("EVENT", "TIME", "TYPE", "ATTRIBUTES", right=("EVENT",))
-        for each in events[begin : begin + _PAGE]:
-            attributes = msgspec.json.encode(each.attributes)
-            table.add_row(
-                str(each.event_id),
-                f"{each.time.astimezone():%Y-%m-%d %H:%M:%S.%f}"[:-3],
-                each.type,
-                words.preview(attributes, output.line_chars_max),
-            )
-        output.print(table)
+def _lines(events: list[HistoryEvent], line: int) -> Iterable[str]:
+    """A line for each event, none longer than `line`. The date of a run of one day is in the header."""
+    # Not a Rich table, which needs half a minute to lay out what a long run has done.
+    times = [each.time.astimezone() for each in events]
+    is_one_day = len({time.date() for time in times}) == 1
+    time_header = f"{times[0]:%Y-%m-%d}" if is_one_day else "TIME"
+    time_format = "%H:%M:%S.%f" if is_one_day else "%Y-%m-%d %H:%M:%S.%f"
+    time_width = len("18:40:12.345" if is_one_day else "2026-11-29 18:40:12.345")
+    types = max((len(each.type) for each in events), default=0)
+    numbers = max(len("EVENT"), len(str(len(events))))
+    yield f"{'EVENT':>{numbers}}  {time_header:{time_width}}  {'TYPE':{types}}  ATTRIBUTES"
+    for each, time in zip(events, times, strict=True):
+        begin = f"{each.event_id:>{numbers}}  {time.strftime(time_format)[:-3]}  {each.type:{types}}  "
+        room = max(_ATTRIBUTES_MIN, line - len(begin))
+        yield begin + words.preview(msgspec.json.encode(each.attributes), room)

@@ -20,6 +20,8 @@ def set_up_logging(level: str, *, as_json: bool) -> None:
     handler: logging.Handler = logging.StreamHandler(sys.stdout if as_json else sys.stderr)
     handler.setFormatter(_JsonLines() if as_json else _Lines(colours=sys.stderr.isatty()))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    # At "debug" it tells how the event loop is built, which is nobody's concern here.
+    logging.getLogger("asyncio").setLevel(logging.INFO)
 
 
 class _Lines(logging.Formatter):

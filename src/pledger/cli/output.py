@@ -113,10 +113,13 @@ class Output:
         if self.as_json:
             sys.stderr.write(documents.to_json(documents.error(error)) + "\n")
             return
-        say(f"error: {error}", "red")
+        text = f"error: {error}"
+        if isinstance(error, errors.RunBlockedError):
+            text = f"{text.removesuffix(error.traceback.rstrip())}{words.user_traceback(error.traceback)}".rstrip()
+        say(text, "red")
         if isinstance(error.__cause__, errors.FailureError):
-            for failure in words.causes(failures.from_exception(error.__cause__)):
-                say(f"  caused by {words.failure_line(failure, _LINE_ELSEWHERE)}", "red")
+            for line in words.cause_lines(failures.from_exception(error.__cause__), text, _LINE_ELSEWHERE):
+                say(f"  caused by {line}", "red")
 
     def usage_error(self, message: str, hint: str) -> None:
         """A command line that cannot be read."""

@@ -26,7 +26,7 @@ _NAMED_MAX: Final = 20
 #: Characters of a reason in that list.
 _REASON_CHARS: Final = 100
 
-Verdict: TypeAlias = Literal["same", "differs", "unknown type", "damaged"]
+Verdict: TypeAlias = Literal["same", "differs", "unknown_type", "damaged"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ async def _replay(code: Code, history: History) -> Replayed:
     run, events = history.identity, sum(len(each.events()) for each in history.transitions)
     workflow = code.workflows.get(run.workflow_type)
     if workflow is None:
-        return Replayed(run, events, "unknown type")
+        return Replayed(run, events, "unknown_type")
     try:
         await history.replay(workflow)
     except Exception as error:  # noqa: BLE001 - user code, which may raise anything
@@ -140,7 +140,7 @@ async def _replay(code: Code, history: History) -> Replayed:
 
 
 def _show(output: Output, code: Code, answers: list[Replayed]) -> int:
-    if answers and all(each.verdict == "unknown type" for each in answers):
+    if answers and all(each.verdict == "unknown_type" for each in answers):
         types = ", ".join(sorted({each.run.workflow_type for each in answers}))
         raise errors.UnknownWorkflowError(
             f"{code.target} does not have the workflow {types}; it has: {', '.join(sorted(code.workflows)) or 'none'}"
@@ -149,11 +149,7 @@ def _show(output: Output, code: Code, answers: list[Replayed]) -> int:
     if output.as_json:
         output.document({"counts": _counts(answers), "runs": [_document(each) for each in answers]})
     else:
-        output.print(_summary(answers))
-        if len(answers) > 1 and bad:
-            _show_list(output, bad)
-        if bad:
-            output.print(*(["", "The first of them:"] if len(bad) > 1 else [""]), _in_full(bad[0]))
+        _tell(output, answers, bad)
     return Exit.BAD_NEWS if bad else Exit.OK
 
 
@@ -162,25 +158,31 @@ def _counts(answers: list[Replayed]) -> dict[str, int]:
     return {verdict: sum(each.verdict == verdict for each in answers) for verdict in verdicts}
 
 
+def _tell(output: Output, answers: list[Replayed], bad: list[Replayed]) -> None:
+    if len(answers) != 1:
+        output.print(_summary(answers))
+        if bad:
+            _show_list(output, bad)
+            output.print("", "The first of them:" if len(bad) > 1 else "The difference:", _in_full(bad[0]))
+        return
+    [one] = answers
+    if one.verdict != "differs":
+        before = " before the damage" if one.verdict == "damaged" else ""
+        output.print(f"{one.run}: its {words.count(one.events, 'event')}{before} replay as recorded")
+    if one.problem is not None:
+        output.print(_in_full(one))
+
+
 def _summary(answers: list[Replayed]) -> str:
-    if len(answers) == 1:
-        [one] = answers
-        told = {
-            "same": f"its {words.count(one.events, 'event')} replay as recorded",
-            "differs": "it does not replay as recorded",
-            "damaged": f"the {words.count(one.events, 'event')} before the damage replay as recorded",
-            "unknown type": "the code does not have it",
-        }
-        return f"{one.run}: {told[one.verdict]}"
     counts = _counts(answers)
     parts = [f"{words.count(len(answers), 'run')}: {counts['same']:,} replay as recorded"]
     if counts["differs"]:
         parts.append(f"{counts['differs']:,} differ")
     if counts["damaged"]:
         parts.append(f"{counts['damaged']:,} damaged")
-    if counts["unknown type"]:
-        types = sorted({each.run.workflow_type for each in answers if each.verdict == "unknown type"})
-        parts.append(f"{counts['unknown type']:,} skipped, whose workflows the code does not have ({', '.join(types)})")
+    if counts["unknown_type"]:
+        types = sorted({each.run.workflow_type for each in answers if each.verdict == "unknown_type"})
+        parts.append(f"{counts['unknown_type']:,} skipped, whose workflows the code does not have ({', '.join(types)})")
     return ", ".join(parts)
 
 
@@ -211,7 +213,9 @@ def _in_full(answer: Replayed) -> str:
     if isinstance(problem, errors.PledgerError):
         return text
     # A bug in the code: its message says little without the line that raised it.
-    return f"{answer.run} does not replay\n" + words.user_traceback("".join(traceback.format_exception(problem)))
+    return f"{answer.run} does not replay: {text}\n" + words.user_traceback(
+        "".join(traceback.format_exception(problem))
+    )
 
 
 def _document(answer: Replayed) -> dict[str, Any]:

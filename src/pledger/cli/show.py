@@ -51,12 +51,16 @@ def show(
     found = waits(run)
     if as_json:
         output.document(documents.run_in_full(run, entries, found))
-        return Exit.OK
+        return _exit(run)
     view = _View(output, words.milliseconds(run.now), full=full)
     view.header(run)
     view.timeline(entries)
     view.ending(run, found)
-    return Exit.OK
+    return _exit(run)
+
+
+def _exit(run: Description) -> Exit:
+    return Exit.OK if run.history.damage is None else Exit.STORE
 
 
 class _View:

@@ -20,7 +20,7 @@ _RETRY_STATES: Final = {
     "non_retryable": "failed, not to be retried",
     "timeout": "failed, no time left",
 }
-_ATTEMPT_OUTCOMES: Final = {"timed_out": "timed out", "lost": "lost with its worker", "late": "came too late"}
+_ATTEMPT_OUTCOMES: Final = {"timed_out": "timed out", "lost": "lost with its worker", "late": "too late to count"}
 
 
 def what(entry: Entry, cell: int) -> str:
@@ -88,9 +88,9 @@ def _activity(entry: Entry, cell: int, line: int) -> str:
 def attempt(record: AttemptRecord, line: int) -> str:
     """How an attempt ended that brought no result."""
     told = _ATTEMPT_OUTCOMES.get(record.outcome, record.outcome)
-    if record.outcome == "lost":
-        return f"{told} {record.worker}"
-    return told if record.failure is None else f"{told}: {words.failure_line(failures.decode(record.failure), line)}"
+    if record.failure is None or record.outcome == "lost":
+        return told
+    return f"{told}: {words.failure_line(failures.decode(record.failure), line)}"
 
 
 def message(found: Message, cell: int) -> str:
@@ -106,5 +106,5 @@ def closing(run: Description, line: int) -> Iterator[str]:
     yield f"{run.summary.status.replace('_', ' ').capitalize()} after {took}{reason}"
     if run.state.result is not None:
         yield f"→ {words.preview(run.state.result, line - 2)}"
-    for depth, failure in enumerate(words.causes(run.state.failure)):
-        yield f"{'caused by ' if depth else ''}{words.failure_line(failure, line)}"
+    for depth, told in enumerate(words.cause_lines(run.state.failure, "", line)):
+        yield f"caused by {told}" if depth else told

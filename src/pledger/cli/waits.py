@@ -83,43 +83,44 @@ def _nothing_pending(run: Description, now_ms: int) -> Wait:
 
 
 def _activity(event_id: int, pending: PendingActivity, task: TaskRow | None, run: Description, now_ms: int) -> Wait:
-    what = f"waits for activity {words.printable(pending.command.activity_type)}"
     queue = pending.command.task_queue or run.summary.task_queue
-    until: int | None = None
+    until_ms = None if task is None or task.state == "started" else max(task.due_ms, now_ms)
     if task is None:
-        since = words.moment(pending.scheduled_ms, now_ms)
-        detail = f"attempt 1 since {since}" + (f" on worker {run.owner}" if run.owner is not None else "")
-        if run.owner is None:
-            detail = f"attempt 1 was started at {since} by a worker that is gone; the next one tries again"
-    else:
-        detail, until = _task(task, run.workers, now_ms)
-        if task.state == "queued" and not _live(run.workers, queue):
+        # A first attempt has no row of its own while the worker that owns the run makes it.
+        detail = _started(1, pending.scheduled_ms, run.owner, run.workers, now_ms)
+    elif task.state == "queued":
+        detail = _queued(task, now_ms)
+        # Of the run's own queue, `_carriers` says it once for all.
+        if queue != run.summary.task_queue and not _live(run.workers, queue):
             detail += f"; no live worker serves task queue {queue!r}"
+    elif task.state == "started":
+        identity = next((each.identity for each in run.workers if each.session_key == task.owner), None)
+        detail = _started(task.attempt, task.started_ms or task.scheduled_ms, identity, run.workers, now_ms)
+    else:
+        detail = f"attempt {task.attempt} has ended; the run has still to take its outcome"
+    if task is not None and task.last_failure is not None:
+        detail += f", after {words.failure_line(failures.decode(task.last_failure), _MESSAGE_CHARS)}"
+    if task is not None and task.heartbeat is not None:
+        detail += f"; its last heartbeat said {words.preview(task.heartbeat, _MESSAGE_CHARS)}"
     if pending.cancel_requested:
         detail += "; it was asked to stop"
-    return Wait("activity", f"{what} ({detail})", until, event_id)
+    name = words.printable(pending.command.activity_type)
+    return Wait("activity", f"waits for activity {name} ({detail})", until_ms, event_id)
 
 
-def _task(task: TaskRow, workers: Sequence[WorkerSummary], now_ms: int) -> tuple[str, int | None]:
-    """The state of an activity that the store holds, and when that changes by itself."""
-    until_ms: int | None = None
-    if task.state == "queued":
-        until_ms = task.due_ms
-        when = words.moment(task.due_ms, now_ms)
-        ahead = f"at {when}, {words.distance(task.due_ms, now_ms)}" if task.due_ms > now_ms else f"due since {when}"
-        detail = f"attempt {task.attempt} {ahead}"
-    elif task.state == "started":
-        worker = next((each.identity for each in workers if each.session_key == task.owner), "that is gone")
-        since = "" if task.started_ms is None else f" since {words.moment(task.started_ms, now_ms)}"
-        detail = f"attempt {task.attempt}{since} on worker {worker}"
-    else:
-        until_ms = now_ms
-        detail = f"attempt {task.attempt} has ended; the run has still to take its outcome"
-    if task.last_failure is not None:
-        detail += f", after {words.failure_line(failures.decode(task.last_failure), _MESSAGE_CHARS)}"
-    if task.heartbeat is not None:
-        detail += f"; its last heartbeat said {words.preview(task.heartbeat, _MESSAGE_CHARS)}"
-    return detail, until_ms
+def _queued(task: TaskRow, now_ms: int) -> str:
+    when = words.moment(task.due_ms, now_ms)
+    if task.due_ms <= now_ms:
+        return f"attempt {task.attempt} due since {when}"
+    return f"attempt {task.attempt} at {when}, {words.distance(task.due_ms, now_ms)}"
+
+
+def _started(attempt: int, since_ms: int, worker: str | None, workers: Sequence[WorkerSummary], now_ms: int) -> str:
+    """An attempt under way, as far as anybody knows. worker: who makes it, None when that one has been given up."""
+    since = f"attempt {attempt} since {words.moment(since_ms, now_ms)}"
+    if any(each.identity == worker and each.live for each in workers):
+        return f"{since} on worker {worker}"
+    return f"{since} on worker {worker or 'unknown'}, which is gone; another one takes over"
 
 
 def _deadline(run: Description, now_ms: int) -> Iterator[Wait]:
@@ -166,8 +167,8 @@ def _block(run: Description, now_ms: int) -> Wait:
     assert run.blocked is not None
     block = run.blocked
     lines = [f"is blocked by {block['type']} since {words.moment(block['at_ms'], now_ms)}: {block['message']}"]
-    if block["reason"] == "bug" and block["traceback"]:
-        lines.append(words.user_traceback(block["traceback"]))
+    if block["reason"] == "bug" and (traceback := words.user_traceback(block["traceback"])):
+        lines.append(traceback)
     if block["reason"] in _WAYS_OUT:
         lines.append(_WAYS_OUT[block["reason"]])
     return Wait("block", "\n".join(lines), event_id=block["event_id"], needs_help=True)

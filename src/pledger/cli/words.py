@@ -108,24 +108,30 @@ def call(name: str, args: bytes, limit: int) -> str:
 
 
 def failure_line(failure: Failure, limit: int) -> str:
-    """`CardTimeout: gateway did not answer`."""
+    """`CardTimeout: gateway did not answer`. What only wraps another failure, or a cancellation, names no class."""
+    if failure.kind in ("activity", "cancelled"):
+        return one_line(failure.message, limit)
     return one_line(f"{failure.type}: {failure.message}" if failure.message else failure.type, limit)
 
 
-def causes(failure: Failure | None) -> Iterator[Failure]:
-    """The failure and its causes, outermost first; nothing of none."""
+def cause_lines(failure: Failure | None, told: str, limit: int) -> Iterator[str]:
+    """A line for the failure and each of its causes that `told` does not say already."""
     while failure is not None:
-        yield failure
+        line = failure_line(failure, limit)
+        if line not in told:
+            yield line
+            told = line
         failure = failure.cause
 
 
 def user_traceback(text: str) -> str:
-    """A traceback without the frames of Pledger itself: what is left is the reader's own code."""
+    """A traceback without the frames of Pledger itself: what is left is the reader's own code. "" when nothing is."""
     kept: list[str] = []
-    ours = False
+    is_ours, frames = False, 0
     for line in text.rstrip().splitlines():
         if not line.startswith("    "):
-            ours = line.startswith(f'  File "{_PACKAGE}')
-        if not ours:
+            is_ours = line.startswith(f'  File "{_PACKAGE}')
+            frames += line.startswith("  File ") and not is_ours
+        if not is_ours:
             kept.append(line)
-    return "\n".join(kept)
+    return "\n".join(kept) if frames else ""

@@ -5,6 +5,7 @@ The JSON form holds payloads as JSON (not as text in text), so that a history ca
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -136,14 +137,20 @@ def _read(fields: dict[str, msgspec.Raw]) -> Any:
 
 
 def _struct(cls: Any, fields: dict[str, msgspec.Raw]) -> Any:
-    hints = {each.name: each.type for each in msgspec.structs.fields(cls)}
+    hints = _hints(cls)
     return cls(**{name: _value(name, hints[name], bytes(raw)) for name, raw in fields.items() if name in hints})
+
+
+@functools.cache
+def _hints(cls: Any) -> dict[str, Any]:
+    return {each.name: each.type for each in msgspec.structs.fields(cls)}
 
 
 def _value(name: str, hint: Any, raw: bytes) -> Any:
     if _takes_bytes(hint):
-        # The export is indented; what a payload is compared with on replay is not.
-        return msgspec.json.format(raw, indent=-1) if name in _JSON_FIELDS else bytes.fromhex(msgspec.json.decode(raw, type=str))
+        if name in _JSON_FIELDS:
+            return msgspec.json.format(raw, indent=-1)  # an export is indented; what a replay compares with is not
+        return bytes.fromhex(msgspec.json.decode(raw, type=str))
     nested = _nested(hint)
     if nested is not None:
         return _struct(nested, msgspec.json.decode(raw, type=dict[str, msgspec.Raw]))
