@@ -19,7 +19,8 @@ from pledger.cli.worker import worker
 from pledger.version import __version__
 
 app = typer.Typer(
-    no_args_is_help=True,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
     add_completion=False,
     pretty_exceptions_enable=False,
     # Plain help: it is what people pipe into less and grep, and it needs no Rich.
@@ -46,10 +47,13 @@ app.command()(doctor)
 
 @app.callback()
 def pledger(
+    context: typer.Context,
     *,
-    version: Annotated[bool, typer.Option("--version", is_eager=True, help="The version, and nothing else.")] = False,
+    version: Annotated[bool, typer.Option("--version", help="The version, and nothing else.")] = False,
 ) -> None:
     """Durable workflows on a ledger. PLEDGER_URL names it, sqlite:///pledger.db by default."""
     if version:
         typer.echo(f"pledger {__version__}")
         raise typer.Exit
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())

@@ -15,7 +15,7 @@ from pledger import errors
 from pledger.cli import options, words
 from pledger.cli.exits import Exit, NoLedgerError
 from pledger.cli.ledger import opened
-from pledger.cli.output import Output
+from pledger.cli.output import Output, Styled
 from pledger.client import Client, WorkerSummary
 from pledger.version import __version__
 
@@ -235,12 +235,12 @@ def _bytes(size: int) -> str:
 
 
 def _show(output: Output, checks: list[Check]) -> None:
-    from rich.text import Text  # noqa: PLC0415 - only where a table is drawn
-
-    table = output.table("CHECK", "STATE", "FOUND")
-    for each in checks:
-        found = Text(words.printable(each.found))
-        if each.action:
-            found.append(f" → {each.action}", style="bold")
-        table.add_row(each.name, Text(each.state, style=_STYLES[each.state]), found)
-    output.print(table)
+    rows = [
+        (
+            each.name,
+            Styled(each.state, _STYLES[each.state]),
+            f"{each.found} → {each.action}" if each.action else each.found,
+        )
+        for each in checks
+    ]
+    output.table(("CHECK", "STATE", "FOUND"), rows)

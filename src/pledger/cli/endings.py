@@ -45,7 +45,7 @@ def cancel(
     if as_json:
         output.document({"workflow_id": workflow_id, "request_id": verdict.request_id, "verdict": verdict.verdict})
     else:
-        output.print(_in_words(workflow_id, verdict))
+        output.lines(_in_words(workflow_id, verdict))
     return Exit.BAD_NEWS if verdict.verdict not in (None, "cancelled") else Exit.OK
 
 
@@ -84,5 +84,5 @@ def terminate(
     if as_json:
         output.document({"workflow_id": workflow_id, "status": "terminated"})
     else:
-        output.print(f"{workflow_id} is terminated")
+        output.lines(f"{workflow_id} is terminated")
     return Exit.OK

@@ -39,10 +39,10 @@ def history(
 
     found = asyncio.run(read())
     if as_json:
-        output.text(found.export().decode())
+        output.raw(found.export().decode())
     else:
         for line in _lines(found.events, output.line_chars_max):
-            output.text(line)
+            output.raw(line)
     if found.damage is not None:
         output.error(found.damage)
         return Exit.STORE

@@ -9,7 +9,7 @@ import typer
 
 from pledger.cli import documents, options, words
 from pledger.cli.ledger import opened
-from pledger.cli.output import STATUS_STYLES, Output
+from pledger.cli.output import STATUS_STYLES, Output, Styled, Words
 from pledger.client import RunSummary
 
 #: Columns from which a terminal has room for run ids as well.
@@ -55,32 +55,25 @@ def list_runs(
 
 
 def _show(output: Output, found: list[RunSummary], now_ms: int) -> None:
-    from rich.text import Text  # noqa: PLC0415 - only where a table is drawn
-
     with_run_id = output.width is None or output.width >= _WIDE
-    with_remark = any(each.blocked for each in found)
-    table = output.table(
-        "WORKFLOW ID",
-        *(["RUN ID"] if with_run_id else []),
-        "TYPE",
-        "STATUS",
-        "STARTED",
-        "TOOK",
-        *(["WHY"] if with_remark else []),
-        right=("TOOK",),
+    with_reason = any(each.blocked for each in found)
+    headers = ["WORKFLOW ID", "RUN ID", "TYPE", "STATUS", "STARTED", "TOOK", "WHY"]
+    shown = [header for header in headers if {"RUN ID": with_run_id, "WHY": with_reason}.get(header, True)]
+    rows = [dict(zip(headers, _row(each, now_ms, output.cell_chars_max), strict=True)) for each in found]
+    output.table(shown, [[row[header] for header in shown] for row in rows], right=("TOOK",))
+
+
+def _row(run: RunSummary, now_ms: int, cell: int) -> tuple[Words, ...]:
+    status = "blocked" if run.blocked else run.status
+    started_ms = words.milliseconds(run.started)
+    ended_ms = now_ms if run.closed is None else words.milliseconds(run.closed)
+    took = words.duration(ended_ms - started_ms)
+    return (
+        run.workflow_id,
+        run.run_id,
+        run.workflow_type,
+        Styled(status, STATUS_STYLES.get(status, "")),
+        words.moment(started_ms, now_ms),
+        f"{took} …" if run.closed is None else took,
+        words.one_line(run.blocked or "", cell),
     )
-    for each in found:
-        status = "blocked" if each.blocked else each.status
-        started_ms = words.milliseconds(each.started)
-        closed_ms = None if each.closed is None else words.milliseconds(each.closed)
-        took = words.duration((closed_ms or now_ms) - started_ms)
-        table.add_row(
-            Text(words.printable(each.workflow_id)),
-            *([each.run_id] if with_run_id else []),
-            Text(words.printable(each.workflow_type)),
-            Text(status, style=STATUS_STYLES.get(status, "")),
-            words.moment(started_ms, now_ms),
-            took if closed_ms is not None else f"{took} …",
-            *([Text(words.one_line(each.blocked or "", output.line_chars_max))] if with_remark else []),
-        )
-    output.print(table)

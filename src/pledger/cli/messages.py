@@ -44,7 +44,7 @@ def signal(
     if as_json:
         output.document({"workflow_id": workflow_id, "signal": name, "accepted": True})
     else:
-        output.print(f"{workflow_id} has accepted the signal {name}")
+        output.lines(f"{workflow_id} has accepted the signal {name}")
     return 0
 
 

@@ -1,23 +1,26 @@
 """Where words go: answers to stdout, everything else to stderr; strict JSON and nothing else where that is asked for.
 
 A terminal gets colours and its own width. A pipe or a file gets neither: every line is as long as it is, so that an id
-is never cut or wrapped and `grep` and `awk` work. Rich is imported at the first table: a command in JSON needs none.
+is never cut or wrapped and `grep` and `awk` work. What is printed cannot steer the reader's terminal: it all goes
+through `words.printable`, and nothing in it is markup.
+
+Rich is imported at the first table, and only here: a command that answers in JSON needs none of it.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final, TextIO
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TextIO, TypeAlias
 
 from pledger import errors
 from pledger.cli import documents, words
-from pledger.cli.words import printable
+from pledger.cli.exits import Exit
 from pledger.history import failures
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
-    from rich.table import Table
+    from rich.text import Text
 
 #: The width where there is no terminal: more than any line has.
 _UNBOUNDED: Final = 1_000_000
@@ -38,6 +41,16 @@ STATUS_STYLES: Final = {
     "continued_as_new": "dim",
     "blocked": "bold red",
 }
+
+
+class Styled(NamedTuple):
+    """Text with a style of Rich's, like "bold red"."""
+
+    text: str
+    style: str
+
+
+Words: TypeAlias = str | Styled
 
 
 class Output:
@@ -66,35 +79,37 @@ class Output:
 
     def document(self, value: Any) -> None:
         """The answer as JSON; `documents` has its shapes."""
-        self.text(documents.to_json(value))
+        self.raw(documents.to_json(value))
 
-    def text(self, text: str) -> None:
-        """The answer, as it is."""
-        sys.stdout.write(text + "\n")
+    def raw(self, line: str) -> None:
+        """A line of the answer as it is, for what is JSON or made of it."""
+        sys.stdout.write(line + "\n")
 
-    def print(self, *renderables: RenderableType) -> None:
-        """The answer for people. A str is taken as it is: no markup, and nothing in it steers the terminal."""
-        from rich.text import Text  # noqa: PLC0415 - see the module
+    def lines(self, *lines: Words) -> None:
+        """The answer, or a part of it, for people."""
+        for line in lines:
+            self._render(_text(line))
 
-        console = self._console()
-        shown = [Text(printable(each)) if isinstance(each, str) else each for each in renderables]
-        if console.is_terminal:
-            console.print(*shown, sep="\n")
-            return
-        with console.capture() as captured:
-            console.print(*shown, sep="\n", soft_wrap=True)
-        # Tables pad their last column.
-        lines = captured.get().splitlines()
-        sys.stdout.write("".join(line.rstrip() + "\n" for line in lines))
-
-    def table(self, *headers: str, right: Iterable[str] = (), title: str | None = None) -> Table:
-        """An empty table in the one style of all. right: the headers of columns with numbers."""
+    def table(self, headers: Sequence[str], rows: Iterable[Sequence[Words]], *, right: Iterable[str] = ()) -> None:
+        """A table. right: the headers of columns with numbers. Without any headers, a list of names and values."""
         from rich.table import Table  # noqa: PLC0415 - see the module
 
-        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", title=title)
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_header=bool(headers))
         for header in headers:
             table.add_column(header, justify="right" if header in right else "left", overflow="fold")
-        return table
+        for row in rows:
+            table.add_row(*map(_text, row))
+        self._render(table)
+
+    def _render(self, renderable: RenderableType) -> None:
+        console = self._console()
+        if console.is_terminal:
+            console.print(renderable)
+            return
+        with console.capture() as captured:
+            console.print(renderable, soft_wrap=True)
+        # A table pads its last column; in a file that is nothing but weight.
+        sys.stdout.write("".join(line.rstrip() + "\n" for line in captured.get().splitlines()))
 
     def _console(self) -> Console:
         if self._answers is None:
@@ -124,25 +139,31 @@ class Output:
     def usage_error(self, message: str, hint: str) -> None:
         """A command line that cannot be read."""
         if self.as_json:
-            document = {"error": {"type": "UsageError", "message": message, "exit_code": 2}}
+            document = {"error": {"type": "UsageError", "message": message, "exit_code": Exit.USAGE}}
             sys.stderr.write(documents.to_json(document) + "\n")
         else:
             say(f"error: {message}", "red")
             say(hint, "dim")
 
 
+def say(text: str, style: str) -> None:
+    """A line to stderr, coloured on a terminal."""
+    if sys.stderr.isatty():
+        new_console(sys.stderr).print(_text(Styled(text, style)))
+    else:
+        sys.stderr.write(words.printable(text) + "\n")
+
+
 def new_console(stream: TextIO) -> Console:
+    """Rich's console on a stream, as wide as its terminal or without bounds, and without anything clever."""
     from rich.console import Console  # noqa: PLC0415 - see the module
 
     console = Console(file=stream, highlight=False, markup=False, emoji=False)
     return console if console.is_terminal else Console(file=stream, width=_UNBOUNDED, highlight=False, markup=False)
 
 
-def say(text: str, style: str) -> None:
-    """A line to stderr, coloured on a terminal."""
-    if sys.stderr.isatty():
-        from rich.text import Text  # noqa: PLC0415 - see the module
+def _text(found: Words) -> Text:
+    from rich.text import Text  # noqa: PLC0415 - see the module
 
-        new_console(sys.stderr).print(Text(printable(text), style=style))
-    else:
-        sys.stderr.write(printable(text) + "\n")
+    text, style = found if isinstance(found, Styled) else (found, "")
+    return Text(words.printable(text), style, overflow="fold")

@@ -160,17 +160,17 @@ def _counts(answers: list[Replayed]) -> dict[str, int]:
 
 def _tell(output: Output, answers: list[Replayed], bad: list[Replayed]) -> None:
     if len(answers) != 1:
-        output.print(_summary(answers))
+        output.lines(_summary(answers))
         if bad:
             _show_list(output, bad)
-            output.print("", "The first of them:" if len(bad) > 1 else "The difference:", _in_full(bad[0]))
+            output.lines("", "The first of them:" if len(bad) > 1 else "The difference:", _in_full(bad[0]))
         return
     [one] = answers
     if one.verdict != "differs":
         before = " before the damage" if one.verdict == "damaged" else ""
-        output.print(f"{one.run}: its {words.count(one.events, 'event')}{before} replay as recorded")
+        output.lines(f"{one.run}: its {words.count(one.events, 'event')}{before} replay as recorded")
     if one.problem is not None:
-        output.print(_in_full(one))
+        output.lines(_in_full(one))
 
 
 def _summary(answers: list[Replayed]) -> str:
@@ -187,16 +187,13 @@ def _summary(answers: list[Replayed]) -> str:
 
 
 def _show_list(output: Output, bad: list[Replayed]) -> None:
-    from rich.text import Text  # noqa: PLC0415 - only where a table is drawn
-
-    table = output.table("WORKFLOW ID", "RUN ID", "TYPE", "WHY")
-    for each in bad[:_NAMED_MAX]:
-        table.add_row(
-            Text(words.printable(each.run.workflow_id)), each.run.run_id, each.run.workflow_type, Text(_in_short(each))
-        )
-    output.print("", table)
+    rows = [
+        (each.run.workflow_id, each.run.run_id, each.run.workflow_type, _in_short(each)) for each in bad[:_NAMED_MAX]
+    ]
+    output.lines("")
+    output.table(("WORKFLOW ID", "RUN ID", "TYPE", "WHY"), rows)
     if len(bad) > _NAMED_MAX:
-        output.print(f"and {len(bad) - _NAMED_MAX:,} more; --json names all")
+        output.lines(f"and {len(bad) - _NAMED_MAX:,} more; --json names all")
 
 
 def _in_short(answer: Replayed) -> str:

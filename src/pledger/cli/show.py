@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Final, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Final, TypeAlias, TypeVar
 
 import typer
 
 from pledger.cli import documents, options, telling, words
 from pledger.cli.exits import Exit
 from pledger.cli.ledger import find_run, opened
-from pledger.cli.output import STATUS_STYLES, Output
+from pledger.cli.output import STATUS_STYLES, Output, Styled, Words
 from pledger.cli.timeline import Entry, timeline
 from pledger.cli.waits import Wait, waits
 from pledger.client import Description
 from pledger.engine.port import AttemptRecord
 
-if TYPE_CHECKING:
-    from rich.table import Table
-
 T = TypeVar("T")
+Row: TypeAlias = tuple[Words, Words, Words, Words, Words]
 
 #: How many are shown without --full, from the beginning and from the end. A run that has fanned out has thousands.
 _ENTRIES_SHOWN: Final = (10, 90)
@@ -74,102 +72,89 @@ class _View:
         self._line = output.line_chars_max
 
     def header(self, run: Description) -> None:
-        from rich.table import Table  # noqa: PLC0415 - only where a table is drawn
-        from rich.text import Text  # noqa: PLC0415
-
         summary = run.summary
         started_ms = words.milliseconds(summary.started)
         status = "blocked" if run.blocked is not None else summary.status
-        grid = Table.grid(padding=(0, 2, 0, 0))
-        for label, value, style in (
-            ("workflow", summary.workflow_id, "bold"),
-            ("type", summary.workflow_type, ""),
-            ("run", summary.run_id, ""),
-            ("status", status, STATUS_STYLES.get(status, "")),
-            ("started", f"{self._moment(started_ms)} ({words.distance(started_ms, self._now_ms)})", ""),
-            ("task queue", summary.task_queue, ""),
-            ("worker", run.owner or "none", ""),
-            ("events", f"{run.last_event:,}", ""),
-        ):
-            if label != "worker" or summary.closed is None:
-                grid.add_row(Text(label, style="dim"), Text(words.printable(value), style=style, overflow="fold"))
-        self._output.print(grid, "")
+        pairs: dict[str, Words] = {
+            "workflow": Styled(summary.workflow_id, "bold"),
+            "type": summary.workflow_type,
+            "run": summary.run_id,
+            "status": Styled(status, STATUS_STYLES.get(status, "")),
+            "started": f"{self._moment(started_ms)} ({words.distance(started_ms, self._now_ms)})",
+            "task queue": summary.task_queue,
+            "worker": run.owner or "none",
+            "events": f"{run.last_event:,}",
+        }
+        if summary.closed is not None:
+            del pairs["worker"]
+        self._output.table((), [(Styled(name, "dim"), value) for name, value in pairs.items()])
+        self._output.lines("")
 
     def timeline(self, entries: list[Entry]) -> None:
-        if not entries:
-            return
-        table = self._output.table("EVENT", "TIME", "WHAT", "TOOK", "OUTCOME", right=("EVENT", "TOOK"))
-        first, left_out, last = self._shown(entries, _ENTRIES_SHOWN)
-        for entry in first:
-            self._entry(table, entry)
-        if left_out:
-            self._row(table, ("", "", _more(left_out), "", ""), "dim")
-        for entry in last:
-            self._entry(table, entry)
-        self._output.print(table, "")
+        if entries:
+            rows = (row for entry in self._shown(entries, _ENTRIES_SHOWN) for row in self._rows(entry))
+            self._output.table(("EVENT", "TIME", "WHAT", "TOOK", "OUTCOME"), rows, right=("EVENT", "TOOK"))
+            self._output.lines("")
 
     def ending(self, run: Description, found: list[Wait]) -> None:
-        from rich.text import Text  # noqa: PLC0415 - only where it is drawn
-
         if run.summary.closed is not None:
-            self._output.print(*telling.closing(run, self._line))
+            self._output.lines(*telling.closing(run, self._line))
         for message in run.undelivered:
             told, when = telling.message(message, self._line), self._moment(message.sent_ms)
-            self._output.print(f"Undelivered: {told}, sent {when}, when the code had returned")
+            self._output.lines(f"Undelivered: {told}, sent {when}, when the code had returned")
         if run.history.damage is not None:
-            self._output.print(f"Only what stands before a damaged row is shown: {run.history.damage}")
-        first, left_out, last = self._shown(found, _WAITS_SHOWN)
-        for wait in first:
-            self._output.print(Text(_sentence(wait), style="yellow" if wait.needs_help else ""))
-        if left_out:
-            self._output.print(_more(left_out))
-        for wait in last:
-            self._output.print(Text(_sentence(wait), style="yellow" if wait.needs_help else ""))
+            self._output.lines(f"Only what stands before a damaged row is shown: {run.history.damage}")
+        for wait in self._shown(found, _WAITS_SHOWN):
+            if isinstance(wait, int):
+                self._output.lines(_more(wait))
+            else:
+                self._output.lines(Styled(f"It {wait.text}", "yellow" if wait.needs_help else ""))
 
     # Rows -------------------------------------------------------------------------------------------------------------
 
-    def _entry(self, table: Table, entry: Entry) -> None:
-        is_end = entry.kind == "end"
-        took = "" if entry.ended_ms is None or is_end else words.duration(entry.ended_ms - entry.at_ms)
-        what = telling.what(entry, self._cell)
-        outcome = telling.outcome(entry, self._now_ms, self._cell, self._line)
-        style = _OUTCOME_STYLES.get(entry.outcome, "") if entry.kind in ("activity", "timer") else ""
-        self._row(table, (str(entry.event_id), self._fine(entry.at_ms), what, took, outcome), style)
-        first, left_out, last = self._shown(entry.attempts, _ATTEMPTS_SHOWN)
-        for attempt in first:
-            self._attempt(table, attempt)
-        if left_out:
-            self._row(table, ("", "", f"  {_more(left_out)}", "", ""), "dim")
-        for attempt in last:
-            self._attempt(table, attempt)
+    def _rows(self, entry: Entry | int) -> Iterator[Row]:
+        """An entry and below it its attempts. A number stands for so many that are left out."""
+        if isinstance(entry, int):
+            yield _row_of_more(entry)
+            return
+        is_step = entry.kind in ("activity", "timer")
+        yield (
+            str(entry.event_id),
+            self._time(entry.at_ms),
+            telling.what(entry, self._cell),
+            words.duration(entry.ended_ms - entry.at_ms) if is_step and entry.ended_ms is not None else "",
+            Styled(
+                telling.outcome(entry, self._now_ms, self._cell, self._line),
+                _OUTCOME_STYLES.get(entry.outcome, "") if is_step else "",
+            ),
+        )
+        for attempt in self._shown(entry.attempts, _ATTEMPTS_SHOWN):
+            yield _row_of_more(attempt) if isinstance(attempt, int) else self._attempt(attempt)
 
-    def _attempt(self, table: Table, attempt: AttemptRecord) -> None:
+    def _attempt(self, attempt: AttemptRecord) -> Row:
         at_ms = attempt.ended_ms if attempt.started_ms is None else attempt.started_ms
+        outcome = Styled(telling.attempt(attempt, self._line), "red")
         took = words.duration(attempt.ended_ms - at_ms)
-        outcome = telling.attempt(attempt, self._line)
-        self._row(table, ("", self._fine(at_ms), f"  attempt {attempt.attempt}", took, outcome), "red")
+        return ("", self._time(at_ms), f"  attempt {attempt.attempt}", took, outcome)
 
-    def _row(self, table: Table, cells: tuple[str, str, str, str, str], style: str) -> None:
-        from rich.text import Text  # noqa: PLC0415 - only where a table is drawn
-
-        event, time, what, took, outcome = cells
-        table.add_row(event, Text(time, style="dim"), Text(what), took, Text(outcome, style=style))
-
-    def _shown(self, items: Sequence[T], shown: tuple[int, int]) -> tuple[Sequence[T], int, Sequence[T]]:
-        """The first ones, how many are left out, the last ones."""
+    def _shown(self, items: Sequence[T], shown: tuple[int, int]) -> Iterator[T | int]:
+        """The first and the last of many, and between them how many are left out."""
         first, last = shown
         left_out = 0 if self._full else max(0, len(items) - first - last)
-        return (items[:first], left_out, items[-last:]) if left_out else (items, 0, ())
+        yield from items[: first if left_out else None]
+        if left_out:
+            yield left_out
+            yield from items[-last:]
 
     def _moment(self, ms: int) -> str:
         return words.moment(ms, self._now_ms)
 
-    def _fine(self, ms: int) -> str:
-        return words.fine_moment(ms, self._now_ms)
+    def _time(self, ms: int) -> Words:
+        return Styled(words.fine_moment(ms, self._now_ms), "dim")
 
 
-def _sentence(wait: Wait) -> str:
-    return words.printable(f"It {wait.text}")
+def _row_of_more(left_out: int) -> Row:
+    return ("", "", Styled(_more(left_out), "dim"), "", "")
 
 
 def _more(left_out: int) -> str:

@@ -55,7 +55,7 @@ def start(
     conflict: Annotated[
         IdConflictPolicy,
         typer.Option(
-            "--conflict", metavar="POLICY", help=f"When an open run has the id: {_choices(IdConflictPolicy)}."
+            "--id-conflict-policy", metavar="POLICY", help=f"When an open run has the id: {_choices(IdConflictPolicy)}."
         ),
     ] = IdConflictPolicy.SAME_INPUT,
     url: options.Url = options.DEFAULT_URL,
@@ -110,9 +110,9 @@ def _show_started(output: Output, started: dict[str, Any]) -> None:
     if output.as_json:
         output.document(started)
     elif started["is_new"]:
-        output.print(f"started {started['workflow_id']} ({started['workflow_type']}, run {started['run_id']})")
+        output.lines(f"started {started['workflow_id']} ({started['workflow_type']}, run {started['run_id']})")
     else:
-        output.print(f"{started['workflow_id']} was started before with this input: run {started['run_id']}")
+        output.lines(f"{started['workflow_id']} was started before with this input: run {started['run_id']}")
 
 
 async def _note_missing_worker(output: Output, client: Client, task_queue: str) -> None:

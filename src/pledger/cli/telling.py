@@ -88,9 +88,10 @@ def _activity(entry: Entry, cell: int, line: int) -> str:
 def attempt(record: AttemptRecord, line: int) -> str:
     """How an attempt ended that brought no result."""
     told = _ATTEMPT_OUTCOMES.get(record.outcome, record.outcome)
-    if record.failure is None or record.outcome == "lost":
+    failure = None if record.failure is None else failures.decode(record.failure)
+    if failure is None or failure.kind == "worker_lost":
         return told
-    return f"{told}: {words.failure_line(failures.decode(record.failure), line)}"
+    return f"{told}: {words.failure_line(failure, line)}"
 
 
 def message(found: Message, cell: int) -> str:

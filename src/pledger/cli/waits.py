@@ -85,13 +85,15 @@ def _nothing_pending(run: Description, now_ms: int) -> Wait:
 def _activity(event_id: int, pending: PendingActivity, task: TaskRow | None, run: Description, now_ms: int) -> Wait:
     queue = pending.command.task_queue or run.summary.task_queue
     until_ms = None if task is None or task.state == "started" else max(task.due_ms, now_ms)
+    needs_help = False
     if task is None:
         # A first attempt has no row of its own while the worker that owns the run makes it.
         detail = _started(1, pending.scheduled_ms, run.owner, run.workers, now_ms)
     elif task.state == "queued":
         detail = _queued(task, now_ms)
         # Of the run's own queue, `_carriers` says it once for all.
-        if queue != run.summary.task_queue and not _live(run.workers, queue):
+        needs_help = queue != run.summary.task_queue and not _live(run.workers, queue)
+        if needs_help:
             detail += f"; no live worker serves task queue {queue!r}"
     elif task.state == "started":
         identity = next((each.identity for each in run.workers if each.session_key == task.owner), None)
@@ -104,8 +106,8 @@ def _activity(event_id: int, pending: PendingActivity, task: TaskRow | None, run
         detail += f"; its last heartbeat said {words.preview(task.heartbeat, _MESSAGE_CHARS)}"
     if pending.cancel_requested:
         detail += "; it was asked to stop"
-    name = words.printable(pending.command.activity_type)
-    return Wait("activity", f"waits for activity {name} ({detail})", until_ms, event_id)
+    text = f"waits for activity {words.printable(pending.command.activity_type)} ({detail})"
+    return Wait("activity", text, until_ms, event_id, needs_help=needs_help)
 
 
 def _queued(task: TaskRow, now_ms: int) -> str:
