@@ -16,6 +16,9 @@ from benchmarks.workloads import WORKLOADS
 
 OUTPUT: Final = machine.ROOT / "build/bench"
 
+#: Columns where there is no terminal to ask: the table as it is, however narrow the log.
+LOG_WIDTH: Final = 130
+
 #: Lines of a printed profile.
 PROFILE_LINES: Final = 35
 
@@ -36,6 +39,8 @@ def main(
     Exit code 1 when a run does not replay or a workload breaks; a missed target is no failure.
     """
     console = Console()
+    if not console.is_terminal:
+        console.width = LOG_WIDTH
     output.mkdir(parents=True, exist_ok=True)
     if profile:
         _profile(_chosen(profile)[0], output, quick=quick)

@@ -9,6 +9,7 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import FuncFormatter
 
 from benchmarks.figures import Figure, shown
+from benchmarks.machine import QUIET_CORES
 from benchmarks.results import Measured, Results
 from benchmarks.workloads import WORKLOADS
 
@@ -31,8 +32,7 @@ def draw(results: Results, files: list[Path]) -> None:
         canvas = Canvas(figsize=(9.5, 1.3 + 0.33 * len(rows)), layout="constrained")
         _draw_rows(canvas, rows)
         canvas.suptitle(
-            f"Pledger {results.machine['pledger']} against its targets, {results.started:%d %B %Y}"
-            + (" (quick run)" if results.quick else ""),
+            _title(results),
             x=0.01,
             ha="left",
             weight="bold",
@@ -40,6 +40,14 @@ def draw(results: Results, files: list[Path]) -> None:
         )
         for file in files:
             canvas.savefig(file, dpi=160, metadata={"Date": None} if file.suffix == ".svg" else None)
+
+
+def _title(results: Results) -> str:
+    title = f"Pledger {results.machine['pledger']} against its targets, {results.started:%d %B %Y}"
+    disturbed = [each.workload for each in results.measured if each.samples and each.other_cores > QUIET_CORES]
+    if disturbed:
+        title += f"; disturbed by other programs: {', '.join(disturbed)}"
+    return title + (" (quick run)" if results.quick else "")
 
 
 def _draw_rows(canvas: Canvas, rows: list[tuple[Measured, Figure]]) -> None:

@@ -64,7 +64,7 @@ def _row(figure: Figure, measured: Measured, *, quick: bool) -> Sequence[str]:
         return (figure.label, "", "", figure.bound, verdict, "")
     median = statistics.median(values)
     spread = f"{shown(min(values))}-{shown(max(values))}" if len(values) > 1 else ""
-    commits = shown(median / measured.commit_ms) if figure.unit == "ms" else ""
+    commits = shown(measured.in_commits(figure.key)) if figure.unit == "ms" else ""
     return (figure.label, shown(median, figure.unit), spread, figure.bound, verdict, commits)
 
 

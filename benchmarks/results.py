@@ -48,9 +48,9 @@ class Measured(msgspec.Struct):
     def values(self, key: str) -> list[float]:
         return [each.values[key] for each in self.samples if key in each.values]
 
-    @property
-    def commit_ms(self) -> float:
-        return statistics.median(each.commit_ms for each in self.samples)
+    def in_commits(self, key: str) -> float:
+        """A time in durable commits, each repeat by those that were measured around it."""
+        return statistics.median(each.values[key] / each.commit_ms for each in self.samples if key in each.values)
 
     @property
     def other_cores(self) -> float:
