@@ -103,15 +103,16 @@ def _take_object(code: Code, found: Any) -> None:
 
 
 def _import(name: str) -> Any:
+    if name.endswith(".py") or not all(part.isidentifier() for part in name.split(".")):
+        module = name.removesuffix(".py").strip("./").replace("/", ".")
+        raise CodeError(f"{name!r} is no module; name the module, not its file: {module}")
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             raise CodeError(_import_failure(name, error)) from error
-        as_module = name.removesuffix(".py").strip("./").replace("/", ".")
-        hint = "" if as_module == name else f". Name the module, not its file: {as_module}"
         where = f"in {Path.cwd()} or among what is installed"
-        raise CodeError(f"there is no module {error.name!r} {where}{hint}") from None
+        raise CodeError(f"there is no module {error.name!r} {where}") from None
     except (Exception, SystemExit) as error:
         raise CodeError(_import_failure(name, error)) from error
 

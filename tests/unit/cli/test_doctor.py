@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pledger.cli.doctor import Check, Crowd, crowd_checks, ledger_checks
+from tests.unit.cli.runs import worker
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> dict[str, Any]:
+    """A ledger in order, as the store describes it."""
+    path = tmp_path / "pledger.db"
+    os.close(os.open(path, os.O_CREAT, 0o600))
+    return {
+        "kind": "sqlite",
+        "path": str(path),
+        "file_system": "ext4",
+        "durability": "power",
+        "synchronous": "FULL",
+        "journal_mode": "wal",
+        "schema_version": 1,
+        "sqlite_version": "3.51.3",
+        "size_bytes": 118_784,
+        "wal_bytes": 0,
+    }
+
+
+def check(ledger: dict[str, Any], name: str) -> Check:
+    return next(each for each in ledger_checks(ledger) if each.name == name)
+
+
+def test_a_ledger_in_order(ledger: dict[str, Any]) -> None:
+    checks = [*ledger_checks(ledger)]
+    assert {each.state for each in checks if each.name != "size"} == {"ok"}  # the disk here may be nearly full
+    assert all(not each.action for each in checks if each.state == "ok")
+
+
+@pytest.mark.parametrize(
+    ("version", "state"),
+    [
+        ("3.40.1", "fail"),
+        ("3.44.5", "fail"),
+        ("3.44.6", "ok"),
+        ("3.45.0", "fail"),
+        ("3.50.6", "fail"),
+        ("3.50.7", "ok"),
+        ("3.51.2", "fail"),
+        ("3.51.3", "ok"),
+        ("3.54.1", "ok"),
+        ("4.0.0", "ok"),
+    ],
+)
+def test_sqlite_with_the_wal_reset_bug_fails(ledger: dict[str, Any], version: str, state: str) -> None:
+    found = check({**ledger, "sqlite_version": version}, "sqlite")
+    assert found.state == state
+    assert bool(found.action) == (state == "fail")
+
+
+@pytest.mark.parametrize(
+    ("changed", "name", "state"),
+    [
+        ({"durability": "process", "synchronous": "NORMAL"}, "durability", "warn"),
+        ({"journal_mode": "delete"}, "journal", "fail"),
+        ({"wal_bytes": 300 * 1024 * 1024}, "journal", "warn"),
+        ({"file_system": "tmpfs"}, "file system", "warn"),
+        ({"file_system": ""}, "file system", "ok"),
+    ],
+)
+def test_what_is_wrong_says_what_to_do(ledger: dict[str, Any], changed: dict[str, Any], name: str, state: str) -> None:
+    found = check({**ledger, **changed}, name)
+    assert found.state == state
+    assert bool(found.action) == (state != "ok")
+
+
+def test_a_file_that_others_may_read(ledger: dict[str, Any]) -> None:
+    log = Path(ledger["path"] + "-wal")
+    log.touch(0o600)
+    log.chmod(0o640)
+    found = check(ledger, "file mode")
+    assert found.state == "warn"
+    assert found.action == f"chmod 600 {log}"
+
+
+def test_workers_and_runs_in_order() -> None:
+    checks = {each.name: each for each in crowd_checks(Crowd((worker(),), open_runs=3, blocked_runs=0, unserved=0))}
+    assert checks["workers"] == Check("workers", "ok", "1 live (task queue default)")
+    assert checks["runs"] == Check("runs", "ok", "3 open, none blocked")
+
+
+def test_a_ledger_without_runs_needs_no_worker() -> None:
+    assert {each.state for each in crowd_checks(Crowd((), open_runs=0, blocked_runs=0, unserved=0))} == {"ok"}
+
+
+def test_runs_that_nobody_serves() -> None:
+    [workers, _] = crowd_checks(Crowd((worker(live=False),), open_runs=2, blocked_runs=0, unserved=2))
+    assert workers.state == "warn"
+    assert workers.found == "0 live, and 2 open runs whose task queue none of them serves"
+    assert "pledger worker" in workers.action
+
+
+def test_workers_that_died() -> None:
+    crowd = Crowd((worker(), worker("9@host", live=False)), open_runs=2, blocked_runs=0, unserved=0)
+    workers, _ = crowd_checks(crowd)
+    assert (workers.state, workers.found) == ("warn", "1 live (task queue default), and 1 that died")
+
+
+def test_blocked_runs() -> None:
+    _, runs = crowd_checks(Crowd((worker(),), open_runs=5, blocked_runs=2, unserved=0))
+    assert (runs.state, runs.found) == ("warn", "5 open, 2 of them blocked")
+    assert 'pledger list "blocked = true"' in runs.action

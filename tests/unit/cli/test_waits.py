@@ -1,0 +1,183 @@
+"""What an open run waits for, in the words that an operator reads. The times are on the reader's clock: UTC here."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from pledger.cli.waits import Wait, waits
+from pledger.client import Description
+from pledger.engine.port import Message
+from pledger.history import events
+from tests.unit.cli.runs import BEGIN_MS, START, TIMEOUT, Run, at, encoded, schedule, timer, worker
+
+
+@pytest.fixture(autouse=True)
+def _utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with monkeypatch.context() as patched:
+        patched.setenv("TZ", "UTC")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+def texts(run: Description) -> list[str]:
+    return [each.text for each in waits(run)]
+
+
+def test_a_closed_run_waits_for_nothing() -> None:
+    assert waits(Run().then(0, START, events.CompleteRun(b"1")).describe(5)) == []
+
+
+def test_a_retry_tells_its_time_and_the_failure_before_it() -> None:
+    run = Run().then(0, START, schedule()).task(2, attempt=3, due_s=12, last_failure=encoded(TIMEOUT))
+    [wait] = waits(run.describe(9, workers=(worker(),), owner="4242@host"))
+    assert wait == Wait(
+        "activity",
+        "waits for activity charge_card (attempt 3 at 18:40:12, in 3.0 s, after CardTimeout: gateway did not answer)",
+        BEGIN_MS + 12_000,
+        2,
+    )
+
+
+def test_a_first_attempt_runs_on_the_worker_that_owns_the_run() -> None:
+    run = Run().then(0, START, schedule())
+    [text] = texts(run.describe(9, workers=(worker(),), owner="4242@host"))
+    assert text == "waits for activity charge_card (attempt 1 since 18:40:00 on worker 4242@host)"
+
+
+def test_an_attempt_on_another_worker_shows_its_heartbeat() -> None:
+    run = Run().then(0, START, schedule()).task(2, state="started", attempt=2, started_s=4, owner=8, heartbeat=b"[41]")
+    [text] = texts(run.describe(9, workers=(worker(), worker("9@other", session_key=8)), owner="4242@host"))
+    assert text == (
+        "waits for activity charge_card (attempt 2 since 18:40:04 on worker 9@other; its last heartbeat said [41])"
+    )
+
+
+def test_an_attempt_whose_worker_is_gone_says_so() -> None:
+    run = Run().then(0, START, schedule())
+    dead = worker(live=False)
+    for owner in ("4242@host", None):
+        text = texts(run.describe(9, workers=(dead, worker("9@other", session_key=8)), owner=owner))[0]
+        assert text.endswith(f"on worker {owner or 'unknown'}, which is gone; another one takes over)")
+
+
+def test_an_outcome_that_the_run_has_not_taken_yet() -> None:
+    run = Run().then(0, START, schedule()).task(2, state="done", outcome=b"x")
+    [text] = texts(run.describe(9, workers=(worker(),), owner="4242@host"))
+    assert text == "waits for activity charge_card (attempt 1 has ended; the run has still to take its outcome)"
+
+
+def test_an_activity_that_was_asked_to_stop() -> None:
+    run = Run().then(0, START, schedule(cancellation="wait")).then(1, events.CancelActivity(2))
+    [text] = texts(run.describe(9, workers=(worker(),), owner="4242@host"))
+    assert text.endswith("; it was asked to stop)")
+
+
+def test_a_queue_of_an_activity_that_nobody_serves_needs_help() -> None:
+    run = Run().then(0, START, schedule(task_queue="gpu")).task(2, task_queue="gpu")
+    [wait] = waits(run.describe(9, workers=(worker(),), owner="4242@host"))
+    assert wait.text.endswith("(attempt 1 due since 18:40:00; no live worker serves task queue 'gpu')")
+    assert wait.needs_help
+
+
+def test_timers_are_told_in_the_order_in_which_they_fire() -> None:
+    run = Run().then(0, START, timer(7_200), timer(60))
+    assert texts(run.describe(9, workers=(worker(),), owner="4242@host")) == [
+        "sleeps until 18:41:00 (in 51 s)",
+        "sleeps until 20:40:00 (in 1 h 59 min)",
+    ]
+
+
+def test_a_timer_that_is_overdue() -> None:
+    run = Run().then(0, START, timer(5)).describe(9, workers=(worker(),), owner="4242@host")
+    assert texts(run) == ["has slept until 18:40:05 (4.0 s ago)"]
+
+
+def test_a_run_that_only_a_message_can_wake() -> None:
+    run = Run().then(0, START)
+    assert texts(run.describe(9, workers=(worker(),), owner="4242@host")) == [
+        "waits for a message: nothing else can wake it, and has no deadline"
+    ]
+
+
+def test_a_deadline_is_a_wait_too() -> None:
+    start = events.RunStarted("fulfil", b"[]", b"seed", "default", BEGIN_MS + 300_000)
+    assert texts(Run().then(0, start).describe(9, workers=(worker(),), owner="4242@host")) == [
+        "waits for a message: nothing else can wake it",
+        "times out at 18:45:00 (in 4 min 51 s) if it is still open then",
+    ]
+
+
+def test_messages_that_the_run_has_still_to_take() -> None:
+    inbox = [
+        Message(1, "signal", "m1", "approve", b'["bob"]', BEGIN_MS + 6_000),
+        Message(2, "cancel", "c1", "", b"enough", BEGIN_MS + 8_000),
+    ]
+    assert texts(Run().then(0, START).describe(9, inbox=inbox, workers=(worker(),), owner="4242@host")) == [
+        "has still to take the signal approve, accepted 3.0 s ago",
+        "has still to take the request to cancel, accepted 1.0 s ago",
+    ]
+
+
+def test_a_run_without_any_live_worker_needs_help() -> None:
+    run = Run(task_queue="eu").then(0, START, timer(60))
+    wait = waits(run.describe(9, workers=(worker(), worker(task_queue="eu", live=False))))[-1]
+    assert wait.needs_help
+    assert wait.text == (
+        "goes on only once there is a worker: no live worker serves task queue 'eu'. "
+        "Start one: pledger worker your_module --task-queue eu"
+    )
+
+
+def test_a_new_run_waits_for_a_worker() -> None:
+    inbox = [Message(1, "start", "s", "", b"", BEGIN_MS)]
+    run = Run().describe(2, workers=(worker(),), inbox=inbox, due=at(0))
+    assert texts(run) == ["waits for a worker of task queue 'default' to start it"]
+
+
+def test_a_run_that_no_live_worker_takes_needs_help() -> None:
+    wait = waits(Run().describe(9, workers=(worker(),), due=at(0)))[-1]
+    assert wait.needs_help
+    assert wait.text == (
+        "is due, and no worker takes it: does any live worker of task queue 'default' (4242@host) know workflow 'fulfil'?"
+    )
+
+
+def block(reason: str, message: str, traceback: str = "") -> dict[str, object]:
+    kinds = {"nondeterminism": "NondeterminismError", "bug": "ZeroDivisionError", "poison": "PoisonRun"}
+    return {
+        "reason": reason,
+        "type": kinds[reason],
+        "message": message,
+        "traceback": traceback,
+        "at_ms": BEGIN_MS,
+        "event_id": 3,
+    }
+
+
+def test_a_blocked_run_says_what_holds_it_and_nothing_else() -> None:
+    message = (
+        "workflow 'order-7421' is blocked at event 3\n  recorded  ScheduleActivity 'charge_card'\n"
+        "  replayed  ScheduleActivity 'reserve_stock'   orders.py:88, in fulfil\nRoll back, or guard the new branch"
+    )
+    run = Run().then(0, START, timer(60)).describe(9, blocked=block("nondeterminism", message, "Traceback ..."))
+    [wait] = waits(run)
+    assert wait == Wait(
+        "block", f"is blocked by NondeterminismError since 18:40:00: {message}", event_id=3, needs_help=True
+    )
+
+
+def test_a_bug_is_shown_with_the_line_that_has_it_and_the_way_out() -> None:
+    traceback = 'Traceback (most recent call last):\n  File "shop.py", line 9, in fulfil\n    n / 0\nZeroDivisionError: division\n'
+    [text] = texts(Run().then(0, START).describe(9, blocked=block("bug", "division", traceback)))
+    assert text.splitlines()[0] == "is blocked by ZeroDivisionError since 18:40:00: division"
+    assert 'File "shop.py", line 9' in text
+    assert text.endswith("a worker with other code takes the run and goes on.")
+
+
+def test_a_poison_run_tells_the_ways_out() -> None:
+    [text] = texts(Run().then(0, START).describe(9, blocked=block("poison", "5 workers in a row took this run")))
+    assert "another --build-id" in text
