@@ -1,0 +1,119 @@
+"""The values in docs/defaults.md are those of the code."""
+
+import inspect
+import re
+from datetime import timedelta
+from pathlib import Path
+
+from pledger import RetryPolicy, Worker, client
+from pledger.engine import activities, blocks, committer, intake, processes, session
+from pledger.engine.watchdog import Watchdog
+from pledger.history import failures, payloads
+from pledger.machine import context
+from pledger.machine.definitions import DEFAULT_START_TO_CLOSE, StepOptions
+from pledger.store.memory import tasks as memory_tasks
+from pledger.store.sqlite import lane, store, tasks, writer
+
+PAGE = Path(__file__).parents[2] / "docs" / "defaults.md"
+
+_UNITS = {
+    "ms": 0.001,
+    "s": 1,
+    "min": 60,
+    "KiB": 1024,
+    "%": 0.01,
+}
+
+
+def rows() -> dict[str, str]:
+    """The second column of every table on the page by its first."""
+    found = re.findall(r"^\| ([^|]+?) \| ([^|]*?) \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    return {name.strip("`"): value for name, value in found if not name.startswith("---")}
+
+
+def number(value: str) -> float:
+    """The number at the beginning, in seconds, bytes or as it is."""
+    match = re.match(r"([\d,.]+)(?: (\S+))?", value)
+    assert match, value
+    return float(match[1].replace(",", "")) * _UNITS.get(match[2], 1)
+
+
+def seconds(duration: object) -> float:
+    assert isinstance(duration, timedelta)
+    return duration.total_seconds()
+
+
+def expected() -> dict[str, float]:
+    worker = {name: each.default for name, each in inspect.signature(Worker).parameters.items()}
+    policy = RetryPolicy()
+    assert policy.maximum_interval is None, "the page says: a hundred times the initial interval"
+    assert memory_tasks.ATTEMPTS_MAX == tasks.ATTEMPTS_MAX
+    return {
+        "start_to_close_timeout": seconds(DEFAULT_START_TO_CLOSE),
+        "maximum_attempts": policy.maximum_attempts,
+        "initial_interval": seconds(policy.initial_interval),
+        "backoff_coefficient": policy.backoff_coefficient,
+        "maximum_interval": 100,
+        "jitter": policy.jitter,
+        "one payload": payloads.PAYLOAD_BYTES_MAX,
+        "nesting of a value": payloads.NESTING_MAX,
+        "digits of an integer": payloads.INT_DIGITS_MAX,
+        "text of a failure": failures.TEXT_MAX,
+        "causes of a failure": failures.CAUSES_MAX,
+        "pending activities of one run": context.PENDING_ACTIVITIES_MAX,
+        "events of one history": worker["max_history_events"],
+        "claims without progress": blocks.CLAIMS_MAX,
+        "attempt log of one activity": tasks.ATTEMPTS_MAX,
+        "max_concurrent_activities": worker["max_concurrent_activities"],
+        "max_activity_threads": worker["max_activity_threads"],
+        "max_cached_runs": worker["max_cached_runs"],
+        "lease": seconds(worker["lease"]),
+        "grace": seconds(worker["grace"]),
+        "deadlock_timeout": seconds(worker["deadlock_timeout"]),
+        "verify": worker["verify"],
+        "query timeout": seconds(client.QUERY_TIMEOUT),
+        "heartbeat flush": activities.HEARTBEAT_FLUSH_MS / 1000,
+        "process activity, from SIGTERM to SIGKILL": processes.KILL_AFTER_S,
+        "look at dead workers' leases": intake.LOOK_S,
+        "slowing of the clock between samples": session.DRIFT_MAX,
+        "wait for another process's transaction": store.BUSY_TIMEOUT_MS / 1000,
+        "operations of one commit": committer.BATCH_MAX,
+        "commits leave the event loop above": lane.SLOW_MS / 1000,
+        "commits come back to it below": lane.FAST_AGAIN_MS / 1000,
+        "a slow disk is tried again on the loop after": lane.PROBE_S,
+        "checkpoint": writer.CHECKPOINT_PAGES,
+    }
+
+
+def test_every_number_on_the_page_is_that_of_the_code() -> None:
+    page = rows()
+    assert {name: number(page[name]) for name in expected()} == expected()
+
+
+def test_every_number_on_the_page_is_checked() -> None:
+    numbers = {name for name, value in rows().items() if re.match(r"\d", value)}
+    assert numbers - expected().keys() == {"file mode"}  # tests/unit/store/sqlite/test_files.py
+
+
+def test_what_the_page_says_in_words_is_so() -> None:
+    page = rows()
+    options = StepOptions().record()
+    assert page["schedule_to_close_timeout"] == "none"
+    assert options.schedule_to_close_ms is None
+    assert page["schedule_to_start_timeout"] == "none"
+    assert options.schedule_to_start_ms is None
+    assert page["heartbeat_timeout"] == "none"
+    assert options.heartbeat_ms is None
+    assert page["cancellation_type"] == options.cancellation
+    assert page["non_retryable_error_types"] == "none"
+    assert RetryPolicy().non_retryable_error_types == ()
+    assert page["task_queue"] == inspect.signature(Worker).parameters["task_queue"].default
+    assert page["durability"] == inspect.signature(client.connect).parameters["durability"].default
+
+
+def test_the_prose_of_the_page_is_so() -> None:
+    prose = PAGE.read_text(encoding="utf-8")
+    assert session.BEATS_PER_LEASE == 3
+    assert "Renewed three times in that time" in prose
+    assert inspect.signature(Watchdog).parameters["warn_s"].default == 2.0
+    assert "reported with its stack after 2 s" in prose
