@@ -141,7 +141,7 @@ def info() -> Info:
     attempt = _attempt("activity.info")
     command, who = attempt.command, attempt.identity
     whole_ms = command.options.schedule_to_close_ms
-    before = None if attempt.row is None else attempt.row.heartbeat
+    before = attempt.beat_of_last_attempt
     return Info(
         activity_type=command.activity_type,
         workflow_type=who.workflow_type,

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pledger.engine")
 
+#: How long the code of an attempt may clean up once its time is over, before the attempt ends without it.
+CLEANUP_S = 5.0
 #: Heartbeat details are written at most this often, and at least twice within a heartbeat timeout.
 HEARTBEAT_FLUSH_MS = 2_000
 
@@ -231,6 +233,7 @@ class Activities:
             now_ms=now_ms,
             last_failure=attempt.last_failure,
             draw=self._random.random(),
+            cancel_requested=attempt.cancel_requested,
         )
         outcome = {"timeout": "timed_out", "cancelled": "cancelled", "worker_lost": "lost"}.get(failure.kind, "failed")
         records = (self._record(attempt, outcome, failure),)
@@ -248,7 +251,8 @@ class Activities:
         row = attempt.row
         # What began under an earlier lease has been counted as lost; the run may be ours again, the attempt is not.
         ours = self._runs.owns(attempt.run_key, attempt.fence) if row is None else row.owner == self._session_key()
-        if ours and self._runs.outcome(attempt.run_key, attempt.event_id, outcome, row=row is not None):
+        has_row = row is not None or attempt.row_sent
+        if ours and self._runs.outcome(attempt.run_key, attempt.event_id, outcome, row=has_row):
             if records:
                 self._committer.submit(port.LogAttempts(records), lambda _: None)
             return
@@ -401,9 +405,20 @@ class Activities:
     def _stop(self, attempt: Attempt, ending: Failure) -> None:
         """End the attempt from outside. Async code gets to run its clean-up; a thread is left to its flag."""
         attempt.ending = ending
+        if ending.kind == "cancelled":
+            attempt.cancel_requested = True
         if attempt.stop is not None:
             attempt.stop()
-        if attempt.definition.executor == "thread" and ending.kind == "timeout":
+        if ending.kind != "timeout":
+            return
+        if attempt.definition.executor == "thread":
+            self._end(attempt, ending)
+        else:
+            attempt.timer = self._loop.call_later(CLEANUP_S, self._give_up, attempt, ending)
+
+    def _give_up(self, attempt: Attempt, ending: Failure) -> None:
+        """The code does not end though its time is over: what becomes of the activity does not wait for it."""
+        if not attempt.finished:
             self._end(attempt, ending)
 
     def cancel(self, run_key: int, event_id: int, reason: str) -> bool:
@@ -463,6 +478,7 @@ class Activities:
                 row, state="started", started_ms=attempt.started_ms, owner=self._session_key(), expires_ms=None
             )
             put = port.PutTask(attempt.fence, started)
+            attempt.row_sent = True
             self._committer.submit(put, lambda answer: self._has_row(attempt, started, answer))
         elif attempt.row.owner is not None:
             beat = port.Heartbeat(

@@ -23,14 +23,18 @@ class Attempt:
 
     deadline_ms: when this attempt times out (by its start-to-close or by the schedule-to-close of the whole), with
     deadline_kind saying which; None: never. ending: what ended it from outside, a time-out's or a cancellation's
-    failure; the code's own outcome then no longer counts. heartbeat: the details reported last, a JSON array.
+    failure; the code's own outcome then no longer counts. cancel_requested: nobody wants its outcome any more.
+    heartbeat: the details reported last, a JSON array; beat_of_last_attempt: those that this attempt found.
+    row_sent: a row is on its way to the store, or there.
     stop: how its code is told to stop, None before it runs.
     """
 
     __slots__ = (
         "beat_at",
         "beat_flushed_at",
+        "beat_of_last_attempt",
         "cancel_event",
+        "cancel_requested",
         "command",
         "deadline_kind",
         "deadline_ms",
@@ -46,6 +50,7 @@ class Attempt:
         "number",
         "on_heartbeat",
         "row",
+        "row_sent",
         "run_key",
         "scheduled_ms",
         "started_ms",
@@ -83,10 +88,13 @@ class Attempt:
         self.loop = loop
         self.last_failure = last_failure
         self.heartbeat: bytes | None = None if row is None else row.heartbeat
+        self.beat_of_last_attempt = self.heartbeat
         self.unwritten_beat = False
         self.beat_at = started_ms
         self.beat_flushed_at = 0
         self.ending: Failure | None = None
+        self.cancel_requested = False
+        self.row_sent = False
         self.finished = False
         self.task: asyncio.Future[Any] | None = None
         self.timer: asyncio.TimerHandle | None = None

@@ -42,11 +42,13 @@ def after_failure(
     now_ms: int,
     last_failure: Failure | None,
     draw: float,
+    cancel_requested: bool = False,
 ) -> Retry | GiveUp:
     """Judge the failure of `attempt` (1-based).
 
     last_failure: what this attempt was told of those before; the newest error that their code reported stays visible
     behind time-outs and lost workers (case RTY-05). draw: uniform in [0, 1), for the jitter.
+    cancel_requested: nobody wants the result any more, so there is no further attempt however this one ended.
     A schedule-to-close deadline ends the retries also when the next attempt would only start after it.
     """
     policy = command.options.retry or DEFAULT_RETRY
@@ -56,7 +58,7 @@ def after_failure(
         failure = failures.with_cause(failure, _reported(last_failure))
     if failure.attributes == {"kind": "schedule_to_close"}:
         return GiveUp("timeout", failure)
-    if failure.kind == "cancelled":
+    if failure.kind == "cancelled" or cancel_requested:
         return GiveUp("cancelled", failure)
     if failure.non_retryable or failure.type in policy.non_retryable_error_types:
         return GiveUp("non_retryable", failure)

@@ -1,0 +1,46 @@
+"""Every test of this folder runs on every store, and every history that it leaves is replayed when it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pledger import connect
+from tests.engine.harness import PATIENCE_S, Ledger
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run an async test on a loop of its own."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
+    asyncio.run(asyncio.wait_for(pyfuncitem.obj(**arguments), PATIENCE_S))
+    return True
+
+
+def _lasting(url: str) -> Iterator[Ledger]:
+    """The ledger, open throughout: one in memory is gone with its last handle."""
+    ledger = Ledger(url)
+    runner = asyncio.Runner()
+    keeper = connect(url)
+    runner.run(keeper.__aenter__())
+    yield ledger
+    runner.run(ledger.check_everything())
+    runner.run(keeper.__aexit__(None, None, None))
+    runner.close()
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ledger]:
+    yield from _lasting(f"memory://{tmp_path}" if request.param == "memory" else f"sqlite:///{tmp_path}/ledger.db")
+
+
+@pytest.fixture
+def file_ledger(tmp_path: Path) -> Iterator[Ledger]:
+    """One in a file, for what only a file can show."""
+    yield from _lasting(f"sqlite:///{tmp_path}/ledger.db")
