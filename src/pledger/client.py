@@ -596,7 +596,7 @@ class WorkflowHandle(Generic[T]):
             if answered is None:
                 continue
             if answered.failure is not None:
-                raise failures.to_exception(failures.decode(answered.failure))
+                raise _refusal(failures.decode(answered.failure))
             return answered.answer or b"null"
         await store.drop_requests(expires_ms + 1)
         current = await store.read_run(row.run_key)
@@ -639,6 +639,14 @@ class WorkflowHandle(Generic[T]):
 
 def _who(row: RunRow) -> str:
     return f"workflow {row.workflow_id!r} ({row.workflow_type}, run {row.run_id})"
+
+
+def _refusal(failure: failures.Failure) -> Exception:
+    """Why another process did not answer: of the class that it would have here."""
+    cls = getattr(errors, failure.type, None)
+    if isinstance(cls, type) and issubclass(cls, errors.PledgerError) and not issubclass(cls, errors.FailureError):
+        return cls(failure.message)
+    return failures.to_exception(failure)
 
 
 def _utc(ms: int) -> datetime:

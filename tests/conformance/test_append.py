@@ -53,9 +53,23 @@ async def test_an_append_to_nothing_loses(store: Store) -> None:
         await store.read_run(run.run_key + 1_000)
 
 
-async def test_the_same_append_twice_wins_once(store: Store) -> None:
+async def test_an_append_that_is_repeated_has_won_and_is_there_once(store: Store) -> None:
     run = await owned_run(store, await open_session(store))
-    assert await store.commit([append(run), append(run)]) == [Reply.WON, Reply.LOST]
+    assert await store.commit([append(run), append(run)]) == [Reply.WON, Reply.WON]
+    assert await store.read_history(run.run_key) == [step(1), step(3)]
+    after = await store.read_run(run.run_key)
+    assert await write(store, append(after, closed="completed")) is Reply.WON
+    assert await write(store, append(after, closed="completed")) is Reply.WON
+    assert await write(store, append(after)) is Reply.LOST
+    assert len(await store.read_history(run.run_key)) == 3
+
+
+async def test_only_its_owner_can_repeat_an_append(store: Store) -> None:
+    session = await open_session(store)
+    old = await owned_run(store, session)
+    await store.commit([append(old), Release(old.run_key, old.fence, 0)])
+    await claim(store, session)
+    assert await write(store, append(old)) is Reply.LOST
 
 
 async def test_an_ownerless_run_takes_no_append_even_with_its_fence(store: Store) -> None:

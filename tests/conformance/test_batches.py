@@ -25,7 +25,8 @@ async def test_an_empty_batch(store: Store) -> None:
 
 async def test_answers_come_in_the_order_of_the_operations(store: Store) -> None:
     run = await owned_run(store, await open_session(store))
-    answers = await store.commit([append(run), append(run), start("order-2"), append(run, fence=9)])
+    lost = append(run, expected_event=9, transition=step(10))
+    answers = await store.commit([append(run), lost, start("order-2"), append(run, fence=9)])
     assert answers[0] is Reply.WON
     assert answers[1] is Reply.LOST
     assert isinstance(answers[2], Started)

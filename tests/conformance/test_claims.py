@@ -58,6 +58,16 @@ async def test_whoever_lost_the_run_cannot_write(store: Store) -> None:
     assert await write(store, append(new)) is Reply.WON
 
 
+async def test_a_session_knows_what_it_holds(store: Store) -> None:
+    session, other = await open_session(store), await open_session(store, "host:2")
+    born, theirs = await owned_run(store, session, "born"), await owned_run(store, other, "theirs")
+    await ownerless_run(store, "claimed")
+    [claimed] = await claim(store, session)
+    assert await store.owned_runs(session) == [born, claimed]
+    await store.commit([append(born, closed="completed"), Release(claimed.run_key, claimed.fence, None)])
+    assert (await store.owned_runs(session), await store.owned_runs(other)) == ([], [theirs])
+
+
 async def test_claims_go_by_due_time(store: Store) -> None:
     session = await open_session(store)
     late = await sleeping_run(store, session, "late", NOW - 1)

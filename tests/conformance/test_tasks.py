@@ -225,6 +225,26 @@ async def test_put_task_needs_the_fence(store: Store) -> None:
     assert await write(store, PutTask(run.fence + 1, task(run, 3))) is Reply.LOST
 
 
+async def test_put_task_never_puts_back_what_has_begun(store: Store) -> None:
+    session = await open_session(store)
+    run = await owned_run(store, session)
+    again = PutTask(run.fence, task(run, 3, attempt=2))
+    assert await store.commit([again, again]) == [Reply.WON, Reply.DUPLICATE]
+    [started] = await claim_tasks(store, session)
+    for attempt in (1, 2):
+        assert await write(store, PutTask(run.fence, task(run, 3, attempt=attempt))) is Reply.DUPLICATE
+    assert await store.read_tasks(run.run_key) == [started]
+
+
+async def test_a_session_knows_what_it_has_started(store: Store) -> None:
+    session, other = await open_session(store), await open_session(store, "host:2")
+    await run_with_tasks(store, session, {}, {}, {})
+    mine, theirs = await claim_tasks(store, session, limit=1), await claim_tasks(store, other, limit=1)
+    assert (await store.owned_tasks(session), await store.owned_tasks(other)) == (mine, theirs)
+    await write(store, finish(mine[0]))
+    assert await store.owned_tasks(session) == []
+
+
 async def test_rows_that_waited_too_long(store: Store) -> None:
     session = await open_session(store)
     run = await run_with_tasks(store, session, {"expires_ms": NOW + 5}, {"expires_ms": NOW + 3}, {})

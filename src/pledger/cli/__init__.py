@@ -22,7 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     import typer  # noqa: PLC0415
 
     from pledger.cli.app import app  # noqa: PLC0415
-    from pledger.cli.output import Output  # noqa: PLC0415
+    from pledger.cli.output import Output, ReaderGoneError  # noqa: PLC0415
 
     arguments = sys.argv[1:] if arguments is None else arguments
     output = Output(as_json="--json" in arguments)
@@ -43,8 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             traceback.print_exception(error)
         output.error(error)
         return exit_of(error)
-    except BrokenPipeError:
-        # The reader has seen enough (`pledger list | head`). What is still buffered must not fail at exit.
+    except (ReaderGoneError, BrokenPipeError):
+        # It has seen enough, so all is well. What is still buffered must not fail at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.OK
     except Exception as error:  # noqa: BLE001 - the last resort: whatever it is, its traceback is to be reported

@@ -43,6 +43,10 @@ STATUS_STYLES: Final = {
 }
 
 
+class ReaderGoneError(Exception):
+    """Nobody reads stdout any more (`pledger list | head`)."""
+
+
 class Styled(NamedTuple):
     """Text with a style of Rich's, like "bold red"."""
 
@@ -83,7 +87,7 @@ class Output:
 
     def raw(self, line: str) -> None:
         """A line of the answer as it is, for what is JSON or made of it."""
-        sys.stdout.write(line + "\n")
+        self._write(line + "\n")
 
     def lines(self, *lines: Words) -> None:
         """The answer, or a part of it, for people."""
@@ -109,7 +113,14 @@ class Output:
         with console.capture() as captured:
             console.print(renderable, soft_wrap=True)
         # A table pads its last column; in a file that is nothing but weight.
-        sys.stdout.write("".join(line.rstrip() + "\n" for line in captured.get().splitlines()))
+        self._write("".join(line.rstrip() + "\n" for line in captured.get().splitlines()))
+
+    def _write(self, text: str) -> None:
+        try:
+            sys.stdout.write(text)
+        except BrokenPipeError:
+            # Not as the OSError that it is: Typer would make a failure of it.
+            raise ReaderGoneError from None
 
     def _console(self) -> Console:
         if self._answers is None:

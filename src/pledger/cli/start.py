@@ -73,8 +73,6 @@ def start(
         file = ledger_file(url)
         is_new_ledger = file is not None and not file.exists()
         async with opened(url, namespace, may_create=True) as client:
-            if is_new_ledger:
-                output.note(f"made a new ledger at {url}")
             handle = await client.start_workflow(
                 workflow_type,
                 *values,
@@ -84,6 +82,8 @@ def start(
                 id_conflict_policy=conflict,
                 execution_timeout=execution_timeout,
             )
+            if is_new_ledger:
+                output.note(f"made a new ledger at {url}")
             started = {
                 "workflow_id": handle.workflow_id,
                 "run_id": handle.run_id,

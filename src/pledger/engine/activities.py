@@ -122,10 +122,30 @@ class Activities:
 
     def start_claimed(self, row: TaskRow, identity: RunIdentity) -> None:
         """Start the attempt of a row that this session has just claimed, or settle what was left open of it."""
+        attempt = self._claimed(row, identity)
+        if row.lost:
+            # The attempt of this number died with its worker: it counts, and the next one is written before it starts.
+            self._end(attempt, worker_lost(row.attempt))
+        elif row.cancel_requested:
+            self._end(attempt, _cancelled("the activity was cancelled before it started"))
+        else:
+            self._start(attempt)
+
+    def settle_lost(self, row: TaskRow, identity: RunIdentity) -> None:
+        """A row says that this session runs an attempt, and it does not: it counts as lost."""
+        self._end(self._claimed(row, identity), worker_lost(row.attempt))
+
+    def knows(self, run_key: int, event_id: int) -> bool:
+        """Whether an attempt runs here, or what became of it is being written."""
+        key = run_key, event_id
+        return key in self._attempts or key in self._unwritten
+
+    def _claimed(self, row: TaskRow, identity: RunIdentity) -> Attempt:
+        """The attempt of a row that this session owns; it takes a slot."""
         self.slots -= 1
         command = _command_decoder.decode(row.command)
         started_ms = row.started_ms or self._clock.now_ms()
-        attempt = Attempt(
+        return Attempt(
             self.definitions[row.activity_type],
             identity,
             row.run_key,
@@ -139,13 +159,6 @@ class Activities:
             self._loop,
             None if row.last_failure is None else _failure_decoder.decode(row.last_failure),
         )
-        if row.lost:
-            # The attempt of this number died with its worker: it counts, and the next one is written before it starts.
-            self._end(attempt, worker_lost(row.attempt))
-        elif row.cancel_requested:
-            self._end(attempt, _cancelled("the activity was cancelled before it started"))
-        else:
-            self._start(attempt)
 
     def _start(self, attempt: Attempt) -> None:
         self._attempts[attempt.run_key, attempt.event_id] = attempt
@@ -161,47 +174,39 @@ class Activities:
 
     # Ending -----------------------------------------------------------------------------------------------------------
 
-    def _done(self, attempt: Attempt, future: asyncio.Future[Any]) -> None:
+    def _done(self, attempt: Attempt, result: Any, error: BaseException | None) -> None:
         """The code ended, by itself or because it was told to stop."""
         # The task's context holds the attempt: without this they would keep each other until a garbage collection.
         attempt.task = attempt.stop = None
         if attempt.finished:
-            self._late(attempt, future)
+            self._late(attempt, error)
             return
         ending = attempt.ending
-        if ending is not None and (ending.kind == "timeout" or future.cancelled()):
+        if ending is not None and (ending.kind == "timeout" or isinstance(error, asyncio.CancelledError)):
             # A time-out came first: whatever the code says now is late. Asked to stop for another reason it may still
             # finish, and what is finished is never dropped.
-            if not future.cancelled():
-                future.exception()  # taken note of, or asyncio complains that nobody did
             self._end(attempt, ending)
             return
-        if future.cancelled():
-            self._end(attempt, _cancelled("the activity's task was cancelled"))
-            return
-        error = future.exception()
         if error is not None:
-            stopped = ending is not None and isinstance(error, asyncio.CancelledError)
-            self._end(attempt, ending if stopped and ending is not None else failures.from_exception(error))
+            self._end(attempt, failures.from_exception(error))
             return
         try:
-            result = attempt.definition.signature.encode_result(future.result())
-            if len(result) > self._payload_bytes_max:
+            encoded = attempt.definition.signature.encode_result(result)
+            if len(encoded) > self._payload_bytes_max:
                 what = f"the result of activity {attempt.definition.name!r} in {attempt.identity}"
-                payloads.check_size(result, what, self._payload_bytes_max)
+                payloads.check_size(encoded, what, self._payload_bytes_max)
         except errors.PayloadError as refused:
             # Trying again would do the effect again and end the same way.
             failure = failures.from_exception(refused)
             self._end(attempt, msgspec.structs.replace(failure, non_retryable=True))
             return
         self._release(attempt)
-        self._deliver(attempt, ActivityCompleted(attempt.event_id, result, attempt.number), ())
+        self._deliver(attempt, ActivityCompleted(attempt.event_id, encoded, attempt.number), ())
 
-    def _late(self, attempt: Attempt, future: asyncio.Future[Any]) -> None:
+    def _late(self, attempt: Attempt, error: BaseException | None) -> None:
         self.slots += 1
-        if not future.cancelled():
+        if not isinstance(error, asyncio.CancelledError):
             # An abandoned thread came back: its result no longer counts, but nothing is hidden.
-            error = future.exception()
             failure = None if error is None else failures.from_exception(error)
             log = port.LogAttempts([self._record(attempt, "late", failure)])
             self._committer.submit(log, lambda _: None)
@@ -261,7 +266,7 @@ class Activities:
         finish = port.FinishTask(
             attempt.run_key, attempt.event_id, attempt.number, row.owner, encode_record(outcome), None, records
         )
-        self._committer.submit(finish, lambda answer: self._finished(attempt, finish, answer))
+        self._finish(attempt, finish)
 
     def _requeue(
         self,
@@ -286,7 +291,7 @@ class Activities:
             finish = port.FinishTask(
                 attempt.run_key, attempt.event_id, attempt.number, attempt.row.owner, None, task, records
             )
-            self._committer.submit(finish, lambda answer: self._finished(attempt, finish, answer))
+            self._finish(attempt, finish)
         else:
             self.put_row(port.PutTask(attempt.fence, task, records))
 
@@ -295,14 +300,20 @@ class Activities:
         self._unwritten.add((put.task.run_key, put.task.event_id))
         self._committer.submit(put, lambda answer: self._put(put, answer))
 
+    def _finish(self, attempt: Attempt, finish: port.FinishTask) -> None:
+        self._unwritten.add((attempt.run_key, attempt.event_id))
+        self._committer.submit(finish, lambda answer: self._finished(attempt, finish, answer))
+
     def _finished(self, attempt: Attempt, finish: port.FinishTask, answer: Answer) -> None:
+        if isinstance(answer, errors.StoreUnavailableError):
+            self._later(lambda: self._committer.submit(finish, lambda again: self._finished(attempt, finish, again)))
+            return
+        self._unwritten.discard((attempt.run_key, attempt.event_id))
         if answer is port.Reply.WON and finish.requeue is not None:
             self._runs.requeued(finish.requeue)
         elif answer is port.Reply.LOST:
             log = port.LogAttempts([self._record(attempt, "late", None)])
             self._committer.submit(log, lambda _: None)
-        elif isinstance(answer, errors.StoreUnavailableError):
-            self._later(lambda: self._committer.submit(finish, lambda again: self._finished(attempt, finish, again)))
         elif isinstance(answer, Exception):
             logger.error("the outcome of %s could not be recorded: %s", attempt.identity, answer)
 
@@ -487,7 +498,7 @@ class Activities:
             self._committer.submit(beat, lambda answer: self._beaten(attempt, answer))
 
     def _has_row(self, attempt: Attempt, row: TaskRow, answer: Answer) -> None:
-        if answer is port.Reply.WON and not attempt.finished:
+        if answer in (port.Reply.WON, port.Reply.DUPLICATE) and not attempt.finished:
             attempt.row = row
 
     def _beaten(self, attempt: Attempt, answer: Answer) -> None:

@@ -266,3 +266,6 @@ class Engine:
 
     def task_queued(self, due_ms: int) -> None:
         self._intake.due(due_ms)
+
+    def in_doubt(self) -> None:
+        self._intake.in_doubt()

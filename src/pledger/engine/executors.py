@@ -1,6 +1,6 @@
 """Where activity code runs: async functions on the worker's loop, plain ones in threads or in a process of their own.
 
-Each way gives a future of the result and says how the code is told to stop: a task is cancelled; a thread sees a flag
+Each way tells the end and says how the code is told to stop: a task is cancelled; a thread sees a flag
 and gets CancelledError out of its next heartbeat (a thread cannot be stopped from outside); a process gets a signal,
 then is killed.
 """
@@ -13,9 +13,12 @@ import functools
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeAlias
 
 from pledger.engine.attempt import Attempt, running
+
+#: Told that an attempt's code ended: its result, or what it raised.
+Done: TypeAlias = Callable[[Attempt, Any, BaseException | None], None]
 
 
 class Executors:
@@ -26,8 +29,8 @@ class Executors:
         self._threads_max = threads_max
         self._pool: ThreadPoolExecutor | None = None
 
-    def start(self, attempt: Attempt, args: list[Any], done: Callable[[Attempt, asyncio.Future[Any]], None]) -> None:
-        """Run the attempt's code; `done` gets it with the finished future."""
+    def start(self, attempt: Attempt, args: list[Any], done: Done) -> None:
+        """Run the attempt's code; `done` gets it with its result, or with what it raised."""
         context = contextvars.copy_context()
         context.run(running.set, attempt)
         definition = attempt.definition
@@ -35,9 +38,12 @@ class Executors:
         future: asyncio.Future[Any]
         match definition.executor:
             case "async":
-                task = self._loop.create_task(definition.fn(*positional, **keywords), context=context)
-                attempt.stop = functools.partial(_cancel, task)
-                future = task
+                run = _run(attempt, definition.fn, positional, keywords, done)
+                task = attempt.task = self._loop.create_task(run, context=context)
+                # Not at once: a task that is cancelled before its first step never runs, and could not say that it
+                # ended. Its first step is in line already, before this.
+                attempt.stop = functools.partial(self._loop.call_soon, task.cancel)
+                return
             case "thread":
                 attempt.cancel_event = threading.Event()
                 attempt.stop = attempt.cancel_event.set
@@ -49,7 +55,7 @@ class Executors:
 
                 future, attempt.stop = run_in_process(self._loop, attempt)
         attempt.task = future
-        future.add_done_callback(functools.partial(done, attempt))
+        future.add_done_callback(functools.partial(_tell, attempt, done))
 
     def _threads(self) -> ThreadPoolExecutor:
         if self._pool is None:
@@ -62,5 +68,26 @@ class Executors:
             self._pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _cancel(task: asyncio.Task[Any]) -> None:
-    task.cancel()
+async def _run(
+    attempt: Attempt, fn: Callable[..., Any], positional: list[Any], keywords: dict[str, Any], done: Done
+) -> None:
+    """The task of an async activity. It tells its end itself: a callback on the task would come a turn later."""
+    try:
+        if attempt.ending is not None:
+            raise asyncio.CancelledError(attempt.ending.message)
+        result = await fn(*positional, **keywords)
+    except BaseException as error:
+        done(attempt, None, error)
+        if isinstance(error, KeyboardInterrupt):
+            raise
+    else:
+        done(attempt, result, None)
+
+
+def _tell(attempt: Attempt, done: Done, future: asyncio.Future[Any]) -> None:
+    if future.cancelled():
+        done(attempt, None, asyncio.CancelledError())
+    elif (error := future.exception()) is not None:
+        done(attempt, None, error)
+    else:
+        done(attempt, future.result(), None)

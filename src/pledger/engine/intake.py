@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pledger.engine.activities import Activities
     from pledger.engine.committer import Committer
     from pledger.engine.loading import Loader
-    from pledger.engine.port import Store, TaskRow
+    from pledger.engine.port import RunRow, Store, TaskRow
     from pledger.engine.runs import Runs
     from pledger.engine.session import LedgerClock
 
@@ -79,10 +79,11 @@ class Intake:
         self._due_ms: int | None = None
         self._look_at = 0.0
         self._changed = True
-        self._full = False
+        self._doubt = False
         self._stopping = False
         self._task: asyncio.Task[None] | None = None
         self._loads: set[asyncio.Task[None]] = set()
+        self._loading: set[int] = set()
 
     # From this process ------------------------------------------------------------------------------------------------
 
@@ -114,6 +115,11 @@ class Intake:
             self._due_ms = due_ms
             self._wake.set()
 
+    def in_doubt(self) -> None:
+        """The store failed a call that may have taken effect all the same: something may be ours without our knowing."""
+        self._doubt = True
+        self.changed()
+
     # The task ---------------------------------------------------------------------------------------------------------
 
     async def _run(self) -> None:
@@ -125,12 +131,12 @@ class Intake:
             except errors.StoreError as error:
                 # A store that is down for a while must not end the worker (case STO-03).
                 logger.warning("the store cannot be read, trying again in %.2f s: %s", backoff_s, error)
-                self._changed = True
+                self._changed = self._doubt = True
                 await asyncio.sleep(backoff_s)
                 backoff_s = min(2.0, backoff_s * 2)
             except Exception:
                 logger.exception("the worker's intake failed; it goes on")
-                self._changed = True
+                self._changed = self._doubt = True
                 await asyncio.sleep(1.0)
 
     async def _round(self) -> None:
@@ -143,6 +149,9 @@ class Intake:
             if await self._store.bury_sessions(now_ms):
                 self._changed = True
             self._changed = True
+        if self._doubt:
+            self._doubt = False
+            await self._look_for_lost_answers()
         if self._changed:
             self._mail.update(await self._store.woken_runs(self._session_key()))
         if self._changed or self._is_due(now_ms):
@@ -187,9 +196,7 @@ class Intake:
         if room > 0 and self._runs.definitions:
             rows = await self._store.claim_runs(session_key, now_ms, self._task_queue, self._runs.codes, room)
             for row in rows:
-                load = self._loop.create_task(self._loader.load(row), name=f"pledger-load-{row.run_id}")
-                self._loads.add(load)
-                load.add_done_callback(functools.partial(self._run_loaded, row.run_key))
+                self._load(row)
             more = more or len(rows) == room
         next_ms = await self._store.next_due_ms(self._task_queue)
         if more:
@@ -198,9 +205,41 @@ class Intake:
             # What is due and was not taken waits for a worker that knows its type, or for room here: not now.
             self.due(max(next_ms, self._clock.now_ms() + 250))
 
+    async def _look_for_lost_answers(self) -> None:
+        """Take up what a claim or a birth gave us whose answer never came, and all mail: who was woken is told once."""
+        session_key = self._session_key()
+        self._mail.update(self._runs.active)
+        runs = await self._store.owned_runs(session_key)
+        tasks = await self._store.owned_tasks(session_key)
+        # What was on its way while they were read is known here once this has gone the same way.
+        await self._committer.write(port.LogAttempts(()))
+        for run_key in [row.run_key for row in runs if not self._knows_run(row.run_key)]:
+            row = await self._store.read_run(run_key)
+            if row.owner == session_key == self._session_key() and not self._knows_run(run_key):
+                self._load(row)
+        for task in tasks:
+            if not self._knows_task(task) and task in await self._store.read_tasks(task.run_key):
+                self._activities.settle_lost(task, _identity_of(task))
+
+    def _knows_run(self, run_key: int) -> bool:
+        return run_key in self._runs.active or run_key in self._runs.leaving or run_key in self._loading
+
+    def _knows_task(self, task: TaskRow) -> bool:
+        """Whether the attempt runs here, or its outcome is on its way to the row or to the run."""
+        run = self._runs.active.get(task.run_key)
+        taken = run is not None and (not run.machine.awaits(task.event_id) or -task.event_id in run.origins)
+        return taken or self._activities.knows(task.run_key, task.event_id)
+
+    def _load(self, row: RunRow) -> None:
+        self._loading.add(row.run_key)
+        load = self._loop.create_task(self._loader.load(row), name=f"pledger-load-{row.run_id}")
+        self._loads.add(load)
+        load.add_done_callback(functools.partial(self._run_loaded, row.run_key))
+
     def _run_loaded(self, run_key: int, load: asyncio.Task[None]) -> None:
         """Look at its mail once more: what came while it was loading found nobody to tell, and a question that woke it
         has not been read yet."""
+        self._loading.discard(run_key)
         self._loaded(load)
         self.mail(run_key)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import random
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NoReturn
 
 import msgspec
@@ -24,7 +23,7 @@ from pledger.machine.context import RunIdentity
 if TYPE_CHECKING:
     from pledger.engine.activities import Activities
     from pledger.engine.committer import Committer
-    from pledger.engine.port import Answer, Message, RunRow, Store
+    from pledger.engine.port import Message, RunRow, Store
     from pledger.engine.runs import Runs
     from pledger.engine.session import LedgerClock
 
@@ -142,7 +141,7 @@ class Loader:
                 raise
             if isinstance(error, errors.StoreUnavailableError):
                 # Nothing is lost: the run is handed back to be claimed again.
-                self._hand_back(row)
+                self._runs.let_go(port.Release(row.run_key, row.fence, 0))
             else:
                 self._block(row, blocks.reason(error, self._clock.now_ms(), machine.last_event + 1))
             return
@@ -214,20 +213,7 @@ class Loader:
                 self._activities.put_row(port.PutTask(run.fence, task, [record]))
 
     def _block(self, row: RunRow, reason: bytes) -> None:
-        operation = port.Block(row.run_key, row.fence, reason, self._runs.codes[row.workflow_type])
-        self._submit_until_written(operation, lambda: self._runs.blocked(row.run_key))
-
-    def _hand_back(self, row: RunRow) -> None:
-        self._submit_until_written(port.Release(row.run_key, row.fence, 0), lambda: None)
-
-    def _submit_until_written(self, operation: port.Operation, won: Callable[[], None]) -> None:
-        def done(answer: Answer) -> None:
-            if answer is port.Reply.WON:
-                won()
-            elif isinstance(answer, errors.StoreUnavailableError):
-                self._loop.call_later(0.2, self._committer.submit, operation, done)
-
-        self._committer.submit(operation, done)
+        self._runs.let_go(port.Block(row.run_key, row.fence, reason, self._runs.codes[row.workflow_type]))
 
 
 def take_message(run: ActiveRun, message: Message) -> None:

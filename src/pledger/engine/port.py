@@ -8,7 +8,7 @@ Rules that every store keeps (`tests/conformance` checks each of them):
 
 - An answer is given after the commit is durable, never before.
 - An append wins only if the run is open, its fence and its last event are the expected ones; otherwise nothing of the
-  operation is written and the answer is LOST.
+  operation is written and the answer is LOST. One that is there already (repeated, since its answer was lost) has WON.
 - Terminal states absorb: nothing changes a closed run.
 - A run is owned exactly while a session holds it; every change of owner raises the fence.
 - Reads see committed data only.
@@ -226,7 +226,8 @@ class StartRun(Write):
     """Create a chain and its first run. started: an encoded RunStarted.
 
     owner None: the run waits for a worker, `started` is its first message. With an owner, `first` is the run's first
-    transition (its run_key is filled in by the store) and the run is born owned, with fence 1.
+    transition (its run_key is filled in by the store) and the run is born owned, with fence 1. Answered Started,
+    Existing, or LOST when the owner's session has ended: nobody would ever take the run from it.
     """
 
     namespace: str
@@ -272,7 +273,9 @@ class ConfirmClaim(Write):
 
 
 class PutTask(Write):
-    """Write (or overwrite) a task row outside of a transition, by the run's owner. Answered WON or LOST."""
+    """Write a task row outside of a transition, by the run's owner, over that of an earlier attempt. Answered WON, LOST,
+    or DUPLICATE when the row of this attempt or a later one is there: a write that was repeated, since its answer was
+    lost, must not put back what has begun since."""
 
     fence: int
     task: TaskRow
@@ -322,10 +325,11 @@ class LogAttempts(Write):
 
 
 class Send(Write):
-    """A message for the chain whose current run is `run_key`. Answered Sent, DUPLICATE or CLOSED.
+    """A message for the chain whose current run is `run_key`. Answered Sent, DUPLICATE or CLOSED, or with
+    WorkflowNotFoundError when there is no such run.
 
-    A message_id that the chain has seen is DUPLICATE, also after the message was delivered. `keep_id` False: the id
-    was made up for this call and needs no memory beyond delivery.
+    A message_id that the chain has seen is DUPLICATE, also after the message was delivered and after the run closed.
+    `keep_id` False: the id was made up for this call and needs no memory beyond delivery.
     local: sessions of this process; no wake-up is stored when one of them owns the run, since the sender tells it.
     """
 
@@ -466,7 +470,7 @@ class Ledger(Protocol):
 
 class Condition(Record, frozen=True):
     """One comparison of a list filter, parsed and checked: column is one of LIST_COLUMNS, operator one of
-    = != < <= > >= in. `in` has a tuple as value. Columns that are None meet only `!=`."""
+    = != < <= > >= in. `in` has a tuple as value. Columns that are None meet only `!=`; `blocked` is True or False."""
 
     column: str
     operator: str
@@ -515,6 +519,10 @@ class Tasks(Protocol):
 
     async def expired_tasks(self, now_ms: int, limit: int) -> list[TaskRow]:
         """Queued rows whose expires_ms has passed."""
+        ...
+
+    async def owned_tasks(self, session_key: int) -> list[TaskRow]:
+        """The started rows of the session, as `Sessions.owned_runs`."""
         ...
 
     async def read_tasks(self, run_key: int) -> list[TaskRow]: ...
@@ -566,6 +574,10 @@ class Sessions(Protocol):
 
     async def woken_runs(self, session_key: int) -> list[int]:
         """run_keys of this session's own runs that got a message, a task outcome or a request; told once."""
+        ...
+
+    async def owned_runs(self, session_key: int) -> list[RunRow]:
+        """What the session holds. For a worker that cannot know, since the answer to a claim or a commit was lost."""
         ...
 
     async def next_due_ms(self, task_queue: str) -> int | None:

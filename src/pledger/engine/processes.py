@@ -182,6 +182,13 @@ def _identity(order: Order) -> RunIdentity:
     )
 
 
+def _no_loop() -> asyncio.AbstractEventLoop:
+    """The attempt's loop is in the worker's process; here there is none to call back."""
+    loop = asyncio.new_event_loop()
+    loop.close()
+    return loop
+
+
 class _Remote(Attempt):
     """The attempt as its own process sees it: heartbeats go over the pipe."""
 
@@ -200,7 +207,7 @@ class _Remote(Attempt):
             order.scheduled_ms,
             order.started_ms,
             row,
-            asyncio.new_event_loop(),
+            _no_loop(),
         )
         self._pipe = pipe
 

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pledger.engine")
 
+#: Before a write that the store could not take is tried again.
+AGAIN_S: Final = 0.2
+
 
 class Listener(Protocol):
     """Who wants to know what became of runs: the connection (waiting clients), the intake, verification."""
@@ -42,6 +45,9 @@ class Listener(Protocol):
     def run_blocked(self, run_key: int) -> None: ...
     def run_released(self, due_ms: int | None) -> None: ...
     def task_queued(self, due_ms: int) -> None: ...
+    def in_doubt(self) -> None:
+        """A run may have been born here without anybody knowing."""
+        ...
 
 
 class Runs:
@@ -80,6 +86,7 @@ class Runs:
         self._cached_max = cached_max
         self._payload_bytes_max = payload_bytes_max
         self._history_events_max = history_events_max
+        self.leaving: set[int] = set()
         self._ready: list[ActiveRun] = []
         self._births: list[tuple[StartRun, events.RunStarted, RunIdentity, Callable[[Answer], None]]] = []
         self._alarms = Alarms(loop, clock, self._ring)
@@ -109,8 +116,8 @@ class Runs:
         self._committer.kick()
 
     def make_ready(self, run: ActiveRun) -> None:
-        """The run has inputs."""
-        if not run.ready and not run.in_flight and not run.gone:
+        """The run has inputs. One that is being handed back takes none: what waits for it is stored, and wakes it there."""
+        if not (run.ready or run.in_flight or run.gone or run.releasing):
             run.ready = True
             self._ready.append(run)
             self._committer.kick()
@@ -183,7 +190,7 @@ class Runs:
         ready, self._ready = self._ready, []
         for run in ready:
             run.ready = False
-            if not run.gone and not run.in_flight:
+            if not (run.gone or run.in_flight or run.releasing):
                 self._activate(run)
         if self._births:
             births, self._births = self._births, []
@@ -230,6 +237,8 @@ class Runs:
                 self.activities.unreserve(len(built.eager))
                 run.gone = True
                 machine.destroy()
+            if isinstance(answer, errors.StoreUnavailableError):
+                self._listener.in_doubt()
             if answer is port.Reply.LOST:
                 # This worker lost its lease meanwhile: the run is started all the same, for whoever comes.
                 start.owner = start.first = None
@@ -254,7 +263,7 @@ class Runs:
         elif run.last_event >= self._history_events_max:
             raise errors.HistoryFullError(
                 f"{run.identity} has {run.last_event} events, the bound of one history; it is parked and nothing is "
-                f"lost. Raise Worker(max_history_events=...) and start the worker again, or end the run",
+                f"lost. Start the worker with a higher max_history_events and another build_id, or end the run",
                 events_max=self._history_events_max,
             )
         else:
@@ -368,13 +377,13 @@ class Runs:
         self.forget(built.run, "another worker owns the run")
 
     def failed(self, built: InFlight, error: Exception) -> None:
-        """The store could not write. The same transition is tried again: if it did get through after all, the
-        compare-and-set refuses the second one and the run is read anew."""
+        """The store could not write. The same transition is tried again: if it did get through after all, the store
+        knows it and answers WON."""
         if built.run.gone:
             self.activities.unreserve(len(built.eager))
         elif isinstance(error, errors.StoreUnavailableError):
             logger.warning("%s waits for the store: %s", built.run.identity, error)
-            self._loop.call_later(0.2, self._committer.submit, built.append, built.settle)
+            self._loop.call_later(AGAIN_S, self._committer.submit, built.append, built.settle)
         else:
             self.activities.unreserve(len(built.eager))
             built.run.in_flight = False
@@ -396,9 +405,6 @@ class Runs:
         else:
             run.waiting.append(ask)
 
-    def blocked(self, run_key: int) -> None:
-        self._listener.run_blocked(run_key)
-
     def _at_rest(self, run: ActiveRun) -> None:
         waiting, run.waiting = run.waiting, []
         for ask in waiting:
@@ -414,15 +420,26 @@ class Runs:
 
     def block_with(self, run: ActiveRun, reason: bytes) -> None:
         self.forget(run, "the run is blocked")
-        operation = port.Block(run.run_key, run.fence, reason, self.codes[run.identity.workflow_type])
+        self.let_go(port.Block(run.run_key, run.fence, reason, self.codes[run.identity.workflow_type]))
 
-        def done(answer: Answer) -> None:
+    def let_go(self, operation: port.Block | port.Release, done: Callable[[], None] | None = None) -> None:
+        """Write that a run is not held here any more, as often as it takes. done: called once that is settled."""
+        self.leaving.add(operation.run_key)
+
+        def answered(answer: Answer) -> None:
+            if isinstance(answer, errors.StoreUnavailableError):
+                self._loop.call_later(AGAIN_S, self._committer.submit, operation, answered)
+                return
+            self.leaving.discard(operation.run_key)
+            if done is not None:
+                done()
             if answer is port.Reply.WON:
-                self._listener.run_blocked(run.run_key)
-            elif isinstance(answer, errors.StoreUnavailableError):
-                self._loop.call_later(0.2, self._committer.submit, operation, done)
+                if isinstance(operation, port.Block):
+                    self._listener.run_blocked(operation.run_key)
+                else:
+                    self._listener.run_released(operation.due_ms)
 
-        self._committer.submit(operation, done)
+        self._committer.submit(operation, answered)
 
     def _evict(self) -> None:
         """Let go of the runs that have rested longest, down to the bound of the cache."""
@@ -438,7 +455,7 @@ class Runs:
             return False
         return not self.activities.has_eager(run.run_key, run.machine.pending_event_ids())
 
-    def release(self, run: ActiveRun, done: Callable[[], None] | None = None) -> None:
+    def release(self, run: ActiveRun) -> None:
         """Hand the run back: it waits in the store until it is due or somebody writes to it.
 
         One that is not at rest, or has attempts here that are in no row, is due at once: what is durable of it lags
@@ -446,19 +463,7 @@ class Runs:
         """
         due_ms = run.due_ms() if self._may_leave(run) else 0
         run.releasing = True
-        operation = port.Release(run.run_key, run.fence, due_ms)
-
-        def answered(answer: Answer) -> None:
-            if isinstance(answer, errors.StoreUnavailableError):
-                self._loop.call_later(0.2, self._committer.submit, operation, answered)
-                return
-            self.forget(run, "the run was handed back")
-            if answer is port.Reply.WON:
-                self._listener.run_released(operation.due_ms)
-            if done is not None:
-                done()
-
-        self._committer.submit(operation, answered)
+        self.let_go(port.Release(run.run_key, run.fence, due_ms), lambda: self.forget(run, "the run was handed back"))
 
     def stop(self) -> None:
         self._alarms.stop()

@@ -51,7 +51,7 @@ class RunIdentity:
         workflow_type: str,
         task_queue: str,
         chain_id: str | None = None,
-        segment: int = 0,
+        segment: int = 1,
     ) -> None:
         self.namespace = namespace
         self.workflow_id = workflow_id

@@ -86,6 +86,10 @@ class Auditor:
 
     def _won(self, operation: port.Operation, before: port.RunRow | None, sessions: set[int]) -> None:
         match operation:
+            case port.Append() if before is not None and before.head == operation.transition.checksum:
+                # Repeated, since the answer was lost: it is there, and nothing changes.
+                if self._state.runs[before.run_key] is not before:
+                    self.violated("facts are immutable", f"a repeated append changed run {before.run_key}")
             case port.Append():
                 self._check_owner(operation, operation.fence, before, sessions)
                 self._check_place(operation, before)

@@ -142,7 +142,8 @@ def test_a_run_that_no_live_worker_takes_needs_help() -> None:
     wait = waits(Run().describe(9, workers=(worker(),), due=at(0)))[-1]
     assert wait.needs_help
     assert wait.text == (
-        "is due, and no worker takes it: does any live worker of task queue 'default' (4242@host) know workflow 'fulfil'?"
+        "is due, and no worker takes it: does any live worker of task queue 'default' (4242@host) know "
+        "workflow 'fulfil'?"
     )
 
 
@@ -171,7 +172,8 @@ def test_a_blocked_run_says_what_holds_it_and_nothing_else() -> None:
 
 
 def test_a_bug_is_shown_with_the_line_that_has_it_and_the_way_out() -> None:
-    traceback = 'Traceback (most recent call last):\n  File "shop.py", line 9, in fulfil\n    n / 0\nZeroDivisionError: division\n'
+    frame = '  File "shop.py", line 9, in fulfil\n    n / 0\n'
+    traceback = f"Traceback (most recent call last):\n{frame}ZeroDivisionError: division\n"
     [text] = texts(Run().then(0, START).describe(9, blocked=block("bug", "division", traceback)))
     assert text.splitlines()[0] == "is blocked by ZeroDivisionError since 18:40:00: division"
     assert 'File "shop.py", line 9' in text

@@ -79,7 +79,7 @@ def start_run(state: State, op: StartRun) -> Answer:
 def append(state: State, op: Append) -> Answer:
     run = state.owned_run(op.run_key, op.fence)
     if run is None or run.last_event != op.expected_event:
-        return Reply.LOST
+        return Reply.WON if _is_there(state, op) else Reply.LOST
     state.histories[op.run_key].append(op.transition)
     run = replace(run, last_event=op.last_event, head=op.transition.checksum, due_ms=op.due_ms, claims=0)
     mailbox.consume(state, run.chain_key, op.consumed)
@@ -90,6 +90,16 @@ def append(state: State, op: Append) -> Answer:
     else:
         state.runs[op.run_key] = state.let_go(run, op.due_ms) if op.release else run
     return Reply.WON
+
+
+def _is_there(state: State, op: Append) -> bool:
+    """Whether the run's newest transition is this one. The checksum covers its place, its content and all before it; an
+    append that let go of the run has raised the fence by one."""
+    run = state.runs.get(op.run_key)
+    if run is None or run.head != op.transition.checksum:
+        return False
+    lets_go = op.closed is not None or op.release
+    return run.fence == op.fence + 1 and run.owner is None if lets_go else state.owned_run(run.run_key, op.fence) is run
 
 
 def release(state: State, op: Release) -> Answer:
@@ -105,7 +115,7 @@ def block(state: State, op: Block) -> Answer:
     if run is None:
         return Reply.LOST
     # Due at once, for code that may do better: what the run was waiting for may have been what its code failed on.
-    state.runs[op.run_key] = replace(state.let_go(run, 0), blocked=op.reason, blocked_code=op.code)
+    state.runs[op.run_key] = replace(state.let_go(run, 0), blocked=op.reason, blocked_code=op.code, claims=0)
     return Reply.WON
 
 

@@ -85,6 +85,11 @@ def woken_runs(state: State, session_key: int) -> list[int]:
     return woken
 
 
+def owned_runs(state: State, session_key: int) -> list[RunRow]:
+    runs = [state.runs[run_key] for run_key in sorted(state.open_runs)]
+    return [run for run in runs if run.owner == session_key]
+
+
 def next_due_ms(state: State, task_queue: str) -> int | None:
     due = [run.due_ms for run in _ownerless(state, task_queue) if run.due_ms is not None and run.blocked is None]
     due += [

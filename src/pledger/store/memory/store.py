@@ -134,6 +134,9 @@ class MemoryStore(MemoryHandle):
     async def expired_tasks(self, now_ms: int, limit: int) -> list[TaskRow]:
         return await self._call(tasks.expired_tasks, now_ms, limit)
 
+    async def owned_tasks(self, session_key: int) -> list[TaskRow]:
+        return await self._call(tasks.owned_tasks, session_key)
+
     async def read_tasks(self, run_key: int) -> list[TaskRow]:
         return await self._call(tasks.read_tasks, run_key)
 
@@ -167,6 +170,9 @@ class MemoryStore(MemoryHandle):
 
     async def woken_runs(self, session_key: int) -> list[int]:
         return await self._change(sessions.woken_runs, session_key)
+
+    async def owned_runs(self, session_key: int) -> list[RunRow]:
+        return await self._call(sessions.owned_runs, session_key)
 
     async def next_due_ms(self, task_queue: str) -> int | None:
         return await self._call(sessions.next_due_ms, task_queue)

@@ -29,6 +29,9 @@ ATTEMPTS_MAX: Final = 100
 def put_task(state: State, op: PutTask) -> Answer:
     if state.owned_run(op.task.run_key, op.fence) is None:
         return Reply.LOST
+    there = state.tasks.get(op.task.run_key, {}).get(op.task.event_id)
+    if there is not None and there.attempt >= op.task.attempt:
+        return Reply.DUPLICATE
     change_tasks(state, op.task.run_key, (op.task,), (), ())
     log_attempts(state, op.attempts)
     return Reply.WON
@@ -132,6 +135,11 @@ def expired_tasks(state: State, now_ms: int, limit: int) -> list[TaskRow]:
 
 def _queued(state: State) -> list[TaskRow]:
     return [task for tasks in state.tasks.values() for task in tasks.values() if task.state == "queued"]
+
+
+def owned_tasks(state: State, session_key: int) -> list[TaskRow]:
+    tasks = [task for _, tasks in sorted(state.tasks.items()) for _, task in sorted(tasks.items())]
+    return [task for task in tasks if task.owner == session_key]
 
 
 def read_tasks(state: State, run_key: int) -> list[TaskRow]:

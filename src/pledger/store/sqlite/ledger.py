@@ -86,7 +86,9 @@ def append(cursor: Cursor, op: Append) -> Answer:
     else:
         execute(_APPEND, (op.last_event, transition.checksum, op.due_ms, *place))
     if not cursor.changes():
-        return Reply.LOST
+        lets_go = op.closed is not None or op.release
+        there = cursor.row(_SQL["is_newest"], (run_key, op.fence, transition.checksum, int(lets_go)))
+        return Reply.LOST if there is None else Reply.WON
     execute(_INSERT_TRANSITION, (run_key, transition.first_event_id, transition.body, transition.checksum))
     if op.consumed:
         mailbox.consume(cursor, op.consumed)

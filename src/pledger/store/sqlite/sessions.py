@@ -96,6 +96,9 @@ class SqliteSessions(SqliteHandle):
 
         return await self._submit(take)
 
+    async def owned_runs(self, session_key: int) -> list[RunRow]:
+        return [RunRow(*row) for row in self._rows(_SQL["owned_runs"], session_key)]
+
     async def next_due_ms(self, task_queue: str) -> int | None:
         [(due_ms,)] = self._rows(_SQL["next_due"], task_queue)
         return None if due_ms is None else int(due_ms)

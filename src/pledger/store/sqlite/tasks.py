@@ -32,6 +32,8 @@ ATTEMPTS_MAX: Final = 100
 def put_task(cursor: Cursor, op: PutTask) -> Answer:
     if cursor.row(_SQL["holds_run"], (op.task.run_key, op.fence)) is None:
         return Reply.LOST
+    if cursor.row(_SQL["has_attempt"], (op.task.run_key, op.task.event_id, op.task.attempt)) is not None:
+        return Reply.DUPLICATE
     change_tasks(cursor, op.task.run_key, (op.task,))
     log_attempts(cursor, op.attempts)
     return Reply.WON
@@ -165,6 +167,9 @@ class SqliteTasks(SqliteHandle):
 
     async def expired_tasks(self, now_ms: int, limit: int) -> list[TaskRow]:
         return [_task_row(row) for row in self._rows(_SQL["expired_tasks"], now_ms, limit)]
+
+    async def owned_tasks(self, session_key: int) -> list[TaskRow]:
+        return [_task_row(row) for row in self._rows(_SQL["owned_tasks"], session_key)]
 
     async def read_tasks(self, run_key: int) -> list[TaskRow]:
         return [_task_row(row) for row in self._rows(_SQL["read_tasks"], run_key)]

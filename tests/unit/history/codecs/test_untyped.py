@@ -51,7 +51,7 @@ def test_what_json_carries_exactly_is_written_plainly(value: object) -> None:
     assert_same(round_trip(value), value)
 
 
-@pytest.mark.parametrize("value", MARKED, ids=repr)
+@pytest.mark.parametrize("value", MARKED)  # no ids: the order of a set in its repr changes with the hash seed
 def test_other_types_come_back_at_any_depth(value: object) -> None:
     assert_same(round_trip(value), value)
     assert_same(round_trip({"deep": [value]}), {"deep": [value]})

@@ -38,6 +38,11 @@ UPDATE pledger_run
 SET last_event = ?, head = ?, status = ?, closed_ms = ?, claims = 0, owner = NULL, fence = fence + 1, due_ms = NULL
 WHERE run_key = ? AND fence = ? AND last_event = ? AND owner IS NOT NULL;
 
+-- name: is_newest
+-- Whether a transition is there already, and the newest: its checksum covers its place, its content and all before it.
+-- One that let go of the run (?4) has raised the fence by one.
+SELECT 1 FROM pledger_run WHERE run_key = ?1 AND fence = ?2 + ?4 AND head = ?3 AND (owner IS NULL) = ?4;
+
 -- name: terminate
 -- The last step of an open run, whoever owns it.
 UPDATE pledger_run
@@ -54,7 +59,7 @@ WHERE run_key = ? AND fence = ? AND owner IS NOT NULL;
 
 -- name: block
 -- Due at once, for code that may do better: what the run waited for may have been what its code failed on.
-UPDATE pledger_run SET owner = NULL, fence = fence + 1, due_ms = 0, blocked = ?, blocked_code = ?
+UPDATE pledger_run SET owner = NULL, fence = fence + 1, due_ms = 0, claims = 0, blocked = ?, blocked_code = ?
 WHERE run_key = ? AND fence = ? AND owner IS NOT NULL;
 
 -- name: confirm_claim

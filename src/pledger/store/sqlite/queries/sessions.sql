@@ -72,6 +72,9 @@ WHERE run.owner = ? ORDER BY wake.run_key;
 -- name: drop_wakes
 DELETE FROM pledger_wake WHERE run_key IN (SELECT value FROM json_each(?));
 
+-- name: owned_runs
+SELECT row.* FROM pledger_run AS run JOIN pledger_run_row AS row USING (run_key) WHERE run.owner = ? ORDER BY run.run_key;
+
 -- name: next_due
 -- The least due time of a queue. The types are found by hopping from one to the next in the index: with an index that
 -- leads to the due time by type, going through all rows of the queue would cost as much as there are sleepers.

@@ -4,6 +4,10 @@
 -- Whether an open run is held under this fence.
 SELECT 1 FROM pledger_run WHERE run_key = ? AND fence = ? AND owner IS NOT NULL;
 
+-- name: has_attempt
+-- Whether the row of this attempt or a later one is there.
+SELECT 1 FROM pledger_task WHERE run_key = ? AND event_id = ? AND attempt >= ?;
+
 -- name: put_task
 INSERT INTO pledger_task (
     run_key, event_id, task_queue, activity_type, state, attempt, due_ms, command, scheduled_ms, started_ms,
@@ -68,6 +72,10 @@ UPDATE pledger_task SET state = 'started', owner = ?, started_ms = ? WHERE task_
 SELECT row.* FROM pledger_task AS task JOIN pledger_task_row AS row USING (run_key, event_id)
 WHERE task.state = 'queued' AND task.expires_ms <= ?
 ORDER BY task.expires_ms, task.run_key, task.event_id LIMIT ?;
+
+-- name: owned_tasks
+SELECT row.* FROM pledger_task AS task JOIN pledger_task_row AS row USING (run_key, event_id)
+WHERE task.owner = ? ORDER BY task.run_key, task.event_id;
 
 -- name: read_task
 SELECT * FROM pledger_task_row WHERE run_key = ? AND event_id = ?;
