@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -53,7 +54,9 @@ def profile(workload: str, output: Path, *, quick: bool, place: Path) -> Failed 
 
 def _run(directory: Path, request: Request, say: Say) -> Sample | Failed:
     command = [sys.executable, "-m", "benchmarks.child", str(directory), msgspec.json.encode(request).decode()]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603 - our own module
+    with subprocess.Popen(  # noqa: S603 - our own module
+        command, cwd=ROOT, env=_environment(directory.parent), stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None
         for line in process.stdout:
             match msgspec.json.decode(line, type=Message):
@@ -62,6 +65,14 @@ def _run(directory: Path, request: Request, say: Say) -> Sample | Failed:
                 case answer:
                     return answer
     return Failed(f"the process of {request.workload} ended with {process.returncode} and said nothing")
+
+
+def _environment(place: Path) -> dict[str, str]:
+    """With byte code kept, as everybody has it, also where the environment forbids that or the code is not writable:
+    otherwise every start would compile all modules anew, and that would be what W6 and W8 measure."""
+    environment = {**os.environ, "PYTHONPYCACHEPREFIX": str((place / "byte-code").absolute())}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    return environment
 
 
 @contextmanager
