@@ -90,7 +90,9 @@ class Signature:
 
     def split(self, arguments: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
         """The positional and the keyword-only arguments among those that `decode_args` gave."""
-        count = len(self._codecs) - len(self.keyword_only) if self.keyword_only else len(arguments)
+        if not self.keyword_only:
+            return list(arguments), {}
+        count = len(self._codecs) - len(self.keyword_only)
         return [*arguments[:count]], dict(zip(self.keyword_only, arguments[count:], strict=False))
 
     def encode_result(self, value: Any) -> bytes:
