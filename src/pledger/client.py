@@ -231,7 +231,8 @@ class Client:
             keys = (existing.run_key, existing.chain_key)
             return WorkflowHandle(self, id, existing.run_id, definition, *keys, is_new=False)
         if answer.decision == "terminate":
-            await self.handle(id, run_id=existing.run_id).terminate("replaced by a new run of the same workflow id")
+            with contextlib.suppress(errors.RunClosedError):  # it may end by itself meanwhile
+                await self.handle(id, run_id=existing.run_id).terminate("replaced by a new run of the same workflow id")
             return await self.start_workflow(
                 workflow,
                 *args,
@@ -417,16 +418,18 @@ class WorkflowHandle(Generic[T]):
         Raises UnknownQueryError, QueryFailedError, RunClosedError, and NoWorkerError after `timeout` without an answer.
         """
         name, encoded = self._message("query", query, args)
-        row = await self._row()
-        if row.status != "running":
-            raise errors.RunClosedError(
-                f"{_who(row)} is {row.status}; a query asks an open run. Its result is in handle.result(), "
-                f"what happened in handle.history()",
-                status=row.status,
-            )
-        if row.blocked is not None:
-            raise blocks.to_error(row.blocked, row.workflow_id, row.workflow_type, row.run_id)
-        answer = await self._ask(row, name, encoded, timeout)
+        answer = None
+        while answer is None:  # it may leave memory or change its owner while it is asked
+            row = await self._row()
+            if row.status != "running":
+                raise errors.RunClosedError(
+                    f"{_who(row)} is {row.status}; a query asks an open run. Its result is in handle.result(), "
+                    f"what happened in handle.history()",
+                    status=row.status,
+                )
+            if row.blocked is not None:
+                raise blocks.to_error(row.blocked, row.workflow_id, row.workflow_type, row.run_id)
+            answer = await self._ask(row, name, encoded, timeout)
         handler = self._definition.queries.get(name) if self._definition is not None else None
         return payloads.decode(answer) if handler is None else handler.signature.decode_result(answer)
 
@@ -578,7 +581,7 @@ class WorkflowHandle(Generic[T]):
         if isinstance(answer, port.Sent):
             connection.message_sent(run_key, answer.owner)
 
-    async def _ask(self, row: RunRow, name: str, body: bytes, timeout: timedelta) -> bytes:
+    async def _ask(self, row: RunRow, name: str, body: bytes, timeout: timedelta) -> bytes | None:
         connection = self._connection
         store = connection.store
         engine = connection.owner_of(row.run_key)

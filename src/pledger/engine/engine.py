@@ -222,20 +222,19 @@ class Engine:
         elif owner is None:
             self._intake.changed()
 
-    async def query(self, run_key: int, name: str, args: bytes) -> bytes:
-        """Ask a run that this worker holds; JSON. Raises what the query raises."""
+    async def query(self, run_key: int, name: str, args: bytes) -> bytes | None:
+        """Ask a run that this worker holds; JSON, or None when the run has left memory before it could answer.
+
+        Raises what the query raises.
+        """
         run = self.runs.active[run_key]
-        future: asyncio.Future[bytes] = self._loop.create_future()
+        future: asyncio.Future[bytes | None] = self._loop.create_future()
 
         def ask() -> None:
             if future.done():
                 return
             try:
-                if run.gone:
-                    raise errors.RunClosedError(
-                        f"{run.identity} closed or moved before the query was answered; ask again"
-                    )
-                future.set_result(run.machine.query(name, args))
+                future.set_result(None if run.gone else run.machine.query(name, args))
             except Exception as error:  # noqa: BLE001 - whatever it is, the caller must not be left waiting
                 future.set_exception(error)
 
@@ -246,7 +245,7 @@ class Engine:
         """A client of this process ended the run from outside; the next append would have been refused."""
         run = self.runs.active.get(run_key)
         if run is not None:
-            self._loop.call_soon(self.runs.forget, run, "the run was terminated")
+            self._loop.call_soon(self.runs.ended_elsewhere, run)
 
     def changed(self) -> None:
         """Another process may have written."""
@@ -258,7 +257,7 @@ class Engine:
         self.connection.run_closed(run_key, status, command)
         self._verification.closed(run_key)
 
-    def run_blocked(self, run_key: int) -> None:
+    def run_changed(self, run_key: int) -> None:
         self.connection.run_changed(run_key)
 
     def run_released(self, due_ms: int | None) -> None:

@@ -78,6 +78,7 @@ class Intake:
         self._mail: set[int] = set()
         self._due_ms: int | None = None
         self._look_at = 0.0
+        self._looked_at = 0
         self._changed = True
         self._doubt = False
         self._stopping = False
@@ -146,8 +147,8 @@ class Intake:
         now_ms = self._clock.now_ms()
         if self._loop.time() >= self._look_at:
             self._look_at = self._loop.time() + min(LOOK_S, self._lease_ms / 2000)
-            if await self._store.bury_sessions(now_ms):
-                self._changed = True
+            await self._store.bury_sessions(now_ms)
+            await self._look_for_ended()
             self._changed = True
         if self._doubt:
             self._doubt = False
@@ -204,6 +205,16 @@ class Intake:
         elif next_ms is not None:
             # What is due and was not taken waits for a worker that knows its type, or for room here: not now.
             self.due(max(next_ms, self._clock.now_ms() + 250))
+
+    async def _look_for_ended(self) -> None:
+        """Runs of ours that another process ended from outside: nobody tells their owner. A part of them each time."""
+        held = list(self._runs.active)
+        part = held[self._looked_at : self._looked_at + CLAIM_MAX]
+        self._looked_at = self._looked_at + CLAIM_MAX if len(part) == CLAIM_MAX else 0
+        for run_key, (status, _) in (await self._store.read_statuses(part)).items() if part else ():
+            run = self._runs.active.get(run_key)
+            if status != "running" and run is not None and not run.in_flight:
+                self._loop.call_soon(self._runs.ended_elsewhere, run)
 
     async def _look_for_lost_answers(self) -> None:
         """Take up what a claim or a birth gave us whose answer never came, and all mail: who was woken is told once."""

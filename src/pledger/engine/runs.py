@@ -42,7 +42,7 @@ class Listener(Protocol):
     """Who wants to know what became of runs: the connection (waiting clients), the intake, verification."""
 
     def run_closed(self, run_key: int, status: RunStatus, command: Command | None) -> None: ...
-    def run_blocked(self, run_key: int) -> None: ...
+    def run_changed(self, run_key: int) -> None: ...
     def run_released(self, due_ms: int | None) -> None: ...
     def task_queued(self, due_ms: int) -> None: ...
     def in_doubt(self) -> None:
@@ -132,6 +132,12 @@ class Runs:
             self.activities.abandon(run.run_key, pending, reason)
         run.machine.destroy()
         self._at_rest(run)
+
+    def ended_elsewhere(self, run: ActiveRun) -> None:
+        """A client ended the run from outside, here or in another process: its next append would be refused."""
+        if not run.gone:
+            self.forget(run, "the run was ended from outside")
+            self._listener.run_changed(run.run_key)
 
     def forget_all(self, reason: str) -> None:
         """The session's lease is gone, and with it every run."""
@@ -435,7 +441,7 @@ class Runs:
                 done()
             if answer is port.Reply.WON:
                 if isinstance(operation, port.Block):
-                    self._listener.run_blocked(operation.run_key)
+                    self._listener.run_changed(operation.run_key)
                 else:
                     self._listener.run_released(operation.due_ms)
 
