@@ -1,0 +1,111 @@
+"""The golden histories: which behaviour each one holds, and how it came about."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pledger.client import History
+from pledger.testing import Caller, replay
+from pledger.testing.journal import Then
+from tests.histories import workflows as w
+
+FOLDER = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Case:
+    """name: of the behaviour and its files. workflow: what it is replayed against.
+
+    then: what the client did meanwhile. recorded_by: the code of that time, where that was another one.
+    """
+
+    name: str
+    workflow: Callable[..., Any] | type
+    args: tuple[Any, ...] = ()
+    then: Then | None = None
+    recorded_by: Callable[..., Any] | type | None = None
+
+    @property
+    def json(self) -> Path:
+        """The history as it was exported."""
+        return FOLDER / f"{self.name}.json"
+
+    @property
+    def text(self) -> Path:
+        """Its events for people."""
+        return FOLDER / f"{self.name}.txt"
+
+    def read(self) -> History:
+        return History.read(self.json.read_bytes())
+
+
+async def add_two_at_once(caller: Caller) -> None:
+    await caller.signal(w.Basket.add, "lamp", message_id="first")
+    await caller.signal(w.Basket.add, "chair", message_id="second")
+
+
+async def add_two_later(caller: Caller) -> None:
+    await asyncio.sleep(10)
+    await caller.signal(w.Basket.add, "lamp", message_id="first")
+    await asyncio.sleep(10)
+    await caller.signal(w.Basket.add, "chair", message_id="second")
+
+
+async def approve(caller: Caller) -> None:
+    await asyncio.sleep(10)
+    await caller.signal(w.Approval.decide, "yes", message_id="decision")
+
+
+async def send_two(caller: Caller) -> None:
+    await asyncio.sleep(10)
+    await caller.signal(w.Errands.send, "far", 5.0, message_id="far")
+    await caller.signal(w.Errands.send, "near", 1.0, message_id="near")
+
+
+async def cancel(caller: Caller) -> None:
+    await asyncio.sleep(10)
+    await caller.cancel("the customer changed her mind")
+
+
+async def terminate(caller: Caller) -> None:
+    await asyncio.sleep(10)
+    await caller.terminate("an operator has had enough")
+
+
+CASES = [
+    Case("sequence", w.sequence, (3,)),
+    Case("fan-out", w.fan_out, (4,)),
+    Case("equal-parallel-steps", w.equal_steps, (3,)),
+    Case("first-of-several", w.first_of_several),
+    Case("queue-and-lock", w.queue_and_lock, (3,)),
+    Case("typed-payloads", w.typed_payloads, (w.PARCEL,)),
+    Case("draws", w.draws),
+    Case("timers", w.timers),
+    Case("cancelled-timer", w.cancelled_timer),
+    Case("activity-cancelled", w.activity_cancelled),
+    Case("timed-out", w.timed_out),
+    Case("signals-before-start", w.Basket, (2,), add_two_at_once),
+    Case("signals-after-start", w.Basket, (2,), add_two_later),
+    Case("wait-condition-met", w.Approval, (), approve),
+    Case("wait-condition-timed-out", w.Approval),
+    Case("async-signal-handler", w.Errands, (2,), send_two),
+    Case("retries-exhausted", w.retries_exhausted),
+    Case("failure-with-causes", w.failure),
+    Case("run-cancelled", w.run_cancelled, (), cancel),
+    Case("cancelled-finishes", w.cancelled_finishes, (), cancel),
+    Case("terminated", w.timers, (), terminate),
+    Case("task-group-abort", w.task_group_abort),
+    Case("patch-new-side", w.with_patch),
+    Case("patch-old-side", w.with_patch, recorded_by=w.before_change),
+    Case("patch-deprecated", w.after_change, recorded_by=w.with_patch),
+]
+
+
+def replay_all() -> Iterator[tuple[Case, int]]:
+    """Replay every history against today's code; each case with how many events it has."""
+    for case in CASES:
+        yield case, replay(case.json, case.workflow)

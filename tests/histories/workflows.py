@@ -1,0 +1,339 @@
+"""The workflows of the golden histories, one per shipped behaviour.
+
+What is recorded with them is replayed for ever, so what they ask for may not change; a new behaviour is a new workflow.
+They wait for no outside world: what an activity does is written down in it, so that a recording can be made again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+from pledger import RetryPolicy, activity, workflow
+from pledger.errors import ActivityError, ApplicationError
+
+# No jitter: the times in a recording are the policy's own.
+THRICE = RetryPolicy(initial_interval=timedelta(seconds=1), maximum_attempts=3, jitter=0.0)
+
+
+# Activities -----------------------------------------------------------------------------------------------------------
+
+
+@activity.defn
+async def step(name: str) -> str:
+    return f"did {name}"
+
+
+@activity.defn
+async def take_s(name: str, seconds: float) -> str:
+    """A step that takes its time, and may be cancelled."""
+    await asyncio.sleep(seconds)
+    return f"did {name}"
+
+
+@activity.defn(retry_policy=THRICE)
+async def unreachable(name: str) -> str:
+    raise ConnectionError(f"{name} does not answer")
+
+
+@activity.defn
+async def refuse(name: str) -> str:
+    """Fails for good, with details and the reason for the reason."""
+    try:
+        raise ConnectionError(f"no way to {name}")
+    except ConnectionError as unreached:
+        reason = ValueError(f"{name} cannot be checked")
+        reason.__cause__ = unreached
+        raise ApplicationError(f"{name} is refused", {"code": 7}, type="Refused", non_retryable=True) from reason
+
+
+@dataclass(frozen=True)
+class Parcel:
+    number: uuid.UUID
+    due: datetime
+    price: Decimal
+    label: bytes
+    takes: timedelta
+    notes: dict[str, list[int | None]]
+
+
+@activity.defn
+async def forward(parcel: Parcel) -> Parcel:
+    return parcel
+
+
+ACTIVITIES: list[Any] = [step, take_s, unreachable, refuse, forward]
+
+
+# Steps ----------------------------------------------------------------------------------------------------------------
+
+
+@workflow.defn
+async def sequence(steps: int) -> list[str]:
+    return [await step(f"step {n}") for n in range(steps)]
+
+
+@workflow.defn
+async def fan_out(width: int) -> list[str]:
+    """They end in another order than they started in."""
+    return await asyncio.gather(*(take_s(f"part {n}", float(width - n)) for n in range(width)))
+
+
+@workflow.defn
+async def equal_steps(width: int) -> list[str]:
+    """Nothing but the asking task tells them apart; then each goes on alone."""
+
+    async def twice() -> str:
+        await step("the same")
+        return await step("the same again")
+
+    return await asyncio.gather(*(twice() for _ in range(width)))
+
+
+@workflow.defn
+async def first_of_several() -> list[str]:
+    """The first one by `wait`, the others as they complete."""
+    parts: list[workflow.ActivityHandle[str]] = [
+        workflow.start_activity(take_s, f"part {n}", seconds) for n, seconds in enumerate((0.3, 0.1, 0.2))
+    ]
+    done, pending = await workflow.wait(parts, return_when="FIRST_COMPLETED")
+    others = [await step(f"after '{one.result()}'") async for one in workflow.as_completed(pending)]
+    return [one.result() for one in done] + others
+
+
+@workflow.defn
+async def queue_and_lock(items: int) -> list[str]:
+    """Two consumers of one queue, one at a time at the till."""
+    queue: asyncio.Queue[int] = asyncio.Queue()
+    till = asyncio.Lock()
+    served: list[str] = []
+
+    async def serve(name: str) -> None:
+        while not queue.empty():
+            item = await queue.get()
+            await step(f"{name} fetches {item}")
+            async with till:
+                served.append(await step(f"{name} sells {item}"))
+
+    for item in range(items):
+        queue.put_nowait(item)
+    await asyncio.gather(serve("ann"), serve("bob"))
+    return served
+
+
+@workflow.defn
+async def typed_payloads(parcel: Parcel) -> Parcel:
+    return await forward(parcel)
+
+
+@workflow.defn
+async def draws() -> str:
+    """Random values and ids, in two tasks and by name."""
+
+    async def draw(name: str) -> str:
+        return await step(f"{name} {workflow.uuid4()} {workflow.random().randrange(1000)}")
+
+    both = await asyncio.gather(draw("one"), draw("two"))
+    return f"{both} {workflow.uuid4('named')}"
+
+
+# Time -----------------------------------------------------------------------------------------------------------------
+
+
+@workflow.defn
+async def timers() -> float:
+    """One alone, then several at once."""
+    began = workflow.time()
+    await workflow.sleep(timedelta(minutes=5))
+    await asyncio.gather(*(asyncio.sleep(seconds) for seconds in (3, 1, 2, 1)))
+    return workflow.time() - began
+
+
+@workflow.defn
+async def cancelled_timer() -> str:
+    """The step is faster than its time limit."""
+    return await workflow.wait_for(step("in time"), timeout=60)
+
+
+@workflow.defn
+async def activity_cancelled() -> list[str]:
+    """One over its time limit, whose end nobody waits for, and one that is called off and waited for."""
+    ended: list[str] = []
+    try:
+        await workflow.wait_for(take_s("too slow", 60.0), timeout=1)
+    except TimeoutError:
+        ended.append(await step("instead"))
+    handle: workflow.ActivityHandle[str] = workflow.start_activity(take_s, "called off", 60.0, cancellation_type="wait")
+    await asyncio.sleep(1)
+    handle.cancel()
+    try:
+        await handle
+    except asyncio.CancelledError:
+        ended.append("called off")
+    return ended
+
+
+@workflow.defn(deadline=timedelta(seconds=10))
+async def timed_out() -> str:
+    await step("begin")
+    await asyncio.sleep(3600)
+    return "never"
+
+
+# Messages -------------------------------------------------------------------------------------------------------------
+
+
+@workflow.defn
+class Basket:
+    def __init__(self) -> None:
+        self.items: list[str] = []
+
+    @workflow.run
+    async def run(self, wanted: int) -> list[str]:
+        await workflow.wait_condition(lambda: len(self.items) >= wanted)
+        return [await step(item) for item in self.items]
+
+    @workflow.signal
+    def add(self, item: str) -> None:
+        self.items.append(item)
+
+
+@workflow.defn
+class Approval:
+    def __init__(self) -> None:
+        self.answer: str | None = None
+
+    @workflow.run
+    async def run(self) -> str:
+        try:
+            await workflow.wait_condition(lambda: self.answer is not None, timeout=timedelta(minutes=5))
+        except TimeoutError:
+            return await step("nobody answered")
+        return await step(f"the answer is {self.answer}")
+
+    @workflow.signal
+    def decide(self, answer: str) -> None:
+        self.answer = answer
+
+
+@workflow.defn
+class Errands:
+    """Its signals act by themselves, beside the run method."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+
+    @workflow.run
+    async def run(self, wanted: int) -> list[str]:
+        await step("open")
+        await workflow.wait_condition(lambda: len(self.done) >= wanted)
+        return self.done
+
+    @workflow.signal
+    async def send(self, errand: str, seconds: float) -> None:
+        self.done.append(await take_s(errand, seconds))
+
+
+# Ends -----------------------------------------------------------------------------------------------------------------
+
+
+@workflow.defn
+async def retries_exhausted() -> str:
+    try:
+        return await unreachable("the bank")
+    except ActivityError as error:
+        return await step(f"without it, after {error.attempt} attempts: {error.retry_state}")
+
+
+@workflow.defn
+async def failure() -> str:
+    """Fails with the whole chain of causes below it."""
+    try:
+        return await refuse("the courier")
+    except ActivityError as error:
+        raise ApplicationError("the order cannot be sent", "A-1", type="NotSent") from error
+
+
+@workflow.defn
+async def run_cancelled() -> str:
+    """Cleans up behind a shield, and ends as cancelled."""
+    await step("reserve")
+    try:
+        await asyncio.sleep(3600)
+    except asyncio.CancelledError:
+        await asyncio.shield(step("release"))
+        raise
+    return "never"
+
+
+@workflow.defn
+async def cancelled_finishes() -> str:
+    """Is asked to stop, and says no."""
+    try:
+        await asyncio.sleep(3600)
+    except asyncio.CancelledError:
+        return await step("finish anyway")
+    return "never"
+
+
+@workflow.defn
+async def task_group_abort() -> str:
+    """One part fails; the group cancels a timer, an activity and a task that has just begun to clean up."""
+
+    async def careful() -> None:
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            await step("sweep")
+
+    async def failing() -> None:
+        await step("begin")
+        await refuse("the rest")
+
+    told = "nothing failed"
+    try:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(careful())
+            group.create_task(take_s("slow", 60.0))
+            group.create_task(asyncio.sleep(3600))
+            group.create_task(failing())
+    except* ActivityError as failed:
+        told = ", ".join(str(one.__cause__) for one in failed.exceptions)
+    return told
+
+
+# Changed code: the same workflow before, during and after a change ----------------------------------------------------
+
+
+@workflow.defn(name="changed")
+async def before_change() -> list[str]:
+    return [await step("reserve"), await step("charge")]
+
+
+@workflow.defn(name="changed")
+async def with_patch() -> list[str]:
+    done = [await step("reserve")]
+    if workflow.patched("check-card"):
+        done.append(await step("check card"))
+    return [*done, await step("charge")]
+
+
+@workflow.defn(name="changed")
+async def after_change() -> list[str]:
+    done = [await step("reserve")]
+    workflow.deprecate_patch("check-card")
+    return [*done, await step("check card"), await step("charge")]
+
+
+PARCEL = Parcel(
+    number=uuid.UUID("0c9f3a52-7d5e-4b8a-9a52-2f6f1f0b7a11"),
+    due=datetime.fromisoformat("2031-03-30T01:30:00.000250+01:00"),
+    price=Decimal("19.90"),
+    label=b"\x00to: \xff",
+    takes=timedelta(days=2, microseconds=1),
+    notes={"grüße": [1, None, 2**53 + 1]},
+)
