@@ -2,7 +2,7 @@
 
 The clock starts with the new process, once the lease of the dead one is over: start-up is in the figure, the wait for
 the lease is not. Once the runs were in the middle of a sleep that is over by then (what other engines were measured
-with), once in the middle of a step (whose attempt is lost, counted, and made again after a back-off of up to 1 s).
+with), once in the middle of a step (whose attempt is lost, counted, and made again).
 """
 
 import asyncio
