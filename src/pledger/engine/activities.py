@@ -58,6 +58,10 @@ class Runs(Protocol):
 
     def owns(self, run_key: int, fence: int) -> bool: ...
 
+    def awaits(self, run_key: int, fence: int, event_id: int) -> bool:
+        """Whether the run is owned and still waits for the activity."""
+        ...
+
     def requeued(self, task: TaskRow) -> None:
         """A task row waits for its next attempt."""
         ...
@@ -319,14 +323,20 @@ class Activities:
 
     def _put(self, put: port.PutTask, answer: Answer) -> None:
         if isinstance(answer, errors.StoreUnavailableError):
-            # The run is still ours or will be taken over; in both cases nothing is lost by trying again.
-            self._later(lambda: self._committer.submit(put, lambda again: self._put(put, again)))
+            self._later(lambda: self._put_again(put))
             return
         self._unwritten.discard((put.task.run_key, put.task.event_id))
         if answer is port.Reply.WON:
             self._runs.requeued(put.task)
         elif isinstance(answer, Exception):
             logger.error("a retry could not be recorded: %s", answer)
+
+    def _put_again(self, put: port.PutTask) -> None:
+        if self._runs.awaits(put.task.run_key, put.fence, put.task.event_id):
+            self._committer.submit(put, lambda answer: self._put(put, answer))
+        else:
+            # The run is gone, or has its outcome: the row was there after all, was taken, and has done its duty.
+            self._unwritten.discard((put.task.run_key, put.task.event_id))
 
     def _later(self, again: Callable[[], None]) -> None:
         self._loop.call_later(0.1 + self._random.random() * 0.4, again)

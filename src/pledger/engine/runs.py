@@ -164,6 +164,10 @@ class Runs:
         run = self.active.get(run_key)
         return run is not None and run.fence == fence
 
+    def awaits(self, run_key: int, fence: int, event_id: int) -> bool:
+        run = self.active.get(run_key)
+        return run is not None and run.fence == fence and run.machine.awaits(event_id)
+
     def requeued(self, task: TaskRow) -> None:
         self._listener.task_queued(task.due_ms)
 
