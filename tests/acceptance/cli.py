@@ -103,6 +103,15 @@ async def slow_to_stop() -> str:
         await asyncio.sleep(0.1)
         raise
     return "slept"
+
+
+@workflow.defn
+async def stubborn() -> str:
+    try:
+        await asyncio.sleep(3600)
+    except asyncio.CancelledError:
+        return "awake"
+    return "slept"
 """
 
 #: How long anything here may take; nothing does, but on a machine that is busy with other tests.

@@ -27,7 +27,7 @@ def cancel(
 ) -> int:
     """Ask a run to stop; its code may clean up first. With --wait: what became of the request.
 
-    The exit code is 1 when the run ended otherwise before the request could reach it.
+    The exit code is 1 when the run ended in another way: it was too late, or its code did not heed the request.
     """
     output = Output(as_json=as_json)
 
@@ -61,7 +61,7 @@ def _in_words(workflow_id: str, verdict: CancelVerdict) -> str:
         case "cancelled":
             return f"{workflow_id} is cancelled"
         case other:
-            return f"{workflow_id} is {other.rpartition(':')[2]}: the request came too late"
+            return f"{workflow_id} is {other.rpartition(':')[2]}; the request did not cancel it"
 
 
 def terminate(

