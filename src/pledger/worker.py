@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import random
 import signal
@@ -26,6 +27,8 @@ from pledger.machine.definitions import ActivityDefinition, WorkflowDefinition
 from pledger.version import __version__
 
 __all__ = ["Worker"]
+
+logger = logging.getLogger("pledger.worker")
 
 
 class Worker:
@@ -148,6 +151,7 @@ class Worker:
     def _signalled(self) -> None:
         if self._stop.is_set():
             os._exit(1)
+        logger.info("stopping; running activities have %g s, and a second signal stops at once", self._grace_s)
         self._stop.set()
 
     def _new_heart(self) -> Heart:

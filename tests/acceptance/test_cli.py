@@ -302,6 +302,7 @@ def test_several_workers_share_a_ledger_and_stop_gracefully(project: Project) ->
         for number in range(3):
             project.pledger("start", "fulfil", f'{{"id": {number}, "sleep": 0.2}}', "--id", f"order-{number}", "--wait")
         assert two.stop(signal.SIGINT) == 0
+        assert "stopping; running activities have 30 s" in two.log
         assert "stopped; every run is handed back" in two.log
     assert "workflows (Approval, buggy, fulfil, refund, refuse, slow_to_stop, stubborn)" in one.log
 
