@@ -61,10 +61,12 @@ class Auditor:
         """Apply the operation and look at what it did. sessions: those of the process that asks."""
         run_key = _run_key(operation)
         before = self._state.runs.get(run_key)
+        tasks = dict(self._state.tasks.get(run_key, {})) if isinstance(operation, port.Append) else {}
         answer = apply()
         self.read_clock()
         if answer is port.Reply.WON:
             self._won(operation, before, sessions)
+            self._look_at_late_outcomes(operation, tasks)
         elif isinstance(answer, port.Started) and isinstance(operation, port.StartRun):
             self._born(operation, answer)
         if run_key in self._state.runs:
@@ -189,6 +191,20 @@ class Auditor:
         if position not in record.scheduled:
             self.violated("one outcome per position", f"{record.run_id}: one for event {position}, never scheduled")
         record.outcomes[position] = outcome
+
+    def _look_at_late_outcomes(self, operation: port.Operation, tasks: dict[int, port.TaskRow]) -> None:
+        """tasks: as they were before the operation. Whose attempt was counted as lost has no outcome any more."""
+        if not isinstance(operation, port.Append):
+            return
+        for event in transition.decode(operation.transition.body).inputs:
+            if isinstance(event, events.ActivityCompleted | events.ActivityFailed):
+                row = tasks.get(event.scheduled_event_id)
+                if row is not None and row.attempt > event.attempt:
+                    self.violated(
+                        "late outcomes are refused",
+                        f"run {operation.run_key} takes that of attempt {event.attempt} of event {row.event_id}, "
+                        f"which is at attempt {row.attempt}",
+                    )
 
     def _look_at_timer(self, record: Record, position: int) -> None:
         due_ms = record.timers.get(position)
