@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 #: What one repeat found: the key of a figure, its value in the figure's unit.
 Values: TypeAlias = dict[str, float]
 
-Verdict: TypeAlias = Literal["met", "missed", "not measured", ""]
+Verdict: TypeAlias = Literal["met", "missed", "not measured", "disturbed", ""]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,11 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import FuncFormatter
 
 from benchmarks.figures import Figure, shown
-from benchmarks.machine import QUIET_CORES
 from benchmarks.results import Measured, Results
 from benchmarks.workloads import WORKLOADS
 
 _MET: Final = "#2a7f62"
+_DISTURBED: Final = "#8a8a8a"
 _MISSED: Final = "#b5403a"
 _INK: Final = "#333333"
 _GRID: Final = "#dddddd"
@@ -44,9 +44,9 @@ def draw(results: Results, files: list[Path]) -> None:
 
 def _title(results: Results) -> str:
     title = f"Pledger {results.machine['pledger']} against its targets, {results.started:%d %B %Y}"
-    disturbed = [each.workload for each in results.measured if each.samples and each.other_cores > QUIET_CORES]
+    disturbed = [each.workload for each in results.measured if each.is_disturbed]
     if disturbed:
-        title += f"; disturbed by other programs: {', '.join(disturbed)}"
+        title += f"\nother programs disturbed {', '.join(disturbed)}"
     return title + (" (quick run)" if results.quick else "")
 
 
@@ -62,7 +62,7 @@ def _draw_rows(canvas: Canvas, rows: list[tuple[Measured, Figure]]) -> None:
         spread = sorted(figure.share_of_target(each) for each in values)
         share = figure.share_of_target(median)
         shares += [spread[0], spread[-1]]
-        color = _MET if share <= 1 else _MISSED
+        color = {"met": _MET, "missed": _MISSED}.get(measured.verdict(figure), _DISTURBED)
         axes.plot(
             [spread[0], spread[-1]], [height, height], color=color, linewidth=3, alpha=0.4, solid_capstyle="round"
         )

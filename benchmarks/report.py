@@ -11,12 +11,11 @@ from rich.text import Text
 
 from benchmarks.calls import TOLERANCE
 from benchmarks.figures import Figure, shown
-from benchmarks.machine import QUIET_CORES
 from benchmarks.results import Calls, Measured, Results
 from benchmarks.workloads import WORKLOADS
 
 _HEADINGS: Final = ("", "figure", "median", "min-max", "target", "", "commits")
-_STYLES: Final = {"met": "green", "missed": "bold red", "not measured": "yellow"}
+_STYLES: Final = {"met": "green", "missed": "bold red", "not measured": "yellow", "disturbed": "yellow"}
 
 
 def print_report(console: Console, results: Results) -> None:
@@ -59,7 +58,7 @@ def _rows(measured: Measured, *, quick: bool) -> Iterator[Sequence[str]]:
 
 def _row(figure: Figure, measured: Measured, *, quick: bool) -> Sequence[str]:
     values = measured.values(figure.key)
-    verdict = "" if quick else figure.verdict(values)
+    verdict = "" if quick else measured.verdict(figure)
     if not values:
         return (figure.label, "", "", figure.bound, verdict, "")
     median = statistics.median(values)
@@ -79,13 +78,9 @@ def _notes(results: Results) -> Iterator[str]:
         )
         runs, events = sum(each.runs for each in samples), sum(each.events for each in samples)
         yield f"Verified by full replay: {runs:,} runs with {events:,} events."
-    disturbed = [
-        f"{each.workload} ({shown(each.other_cores)} cores)"
-        for each in results.measured
-        if each.samples and each.other_cores > QUIET_CORES
-    ]
+    disturbed = [f"{each.workload} ({shown(each.other_cores)} cores)" for each in results.measured if each.is_disturbed]
     if disturbed:
-        yield f"NOT QUIET: other programs worked on this machine during {', '.join(disturbed)}; expect better figures."
+        yield f"NOT QUIET: other programs worked on this machine during {', '.join(disturbed)}; times are too high, and a time in commits is not judged."
     elif samples:
         yield "The machine was quiet."
     if results.quick:

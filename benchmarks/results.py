@@ -9,6 +9,9 @@ from typing import TypeAlias
 
 import msgspec
 
+from benchmarks.figures import Figure, Verdict
+from benchmarks.machine import QUIET_CORES
+
 
 class Sample(msgspec.Struct, frozen=True, tag="sample"):
     """One repeat. values: by the key of the figure. steps: in the measured block. commit_ms, fsync_ms: what the disk
@@ -56,6 +59,18 @@ class Measured(msgspec.Struct):
     def other_cores(self) -> float:
         """The median over the repeats; 0 where the system does not tell."""
         return statistics.median(each.other_cores or 0.0 for each in self.samples)
+
+    @property
+    def is_disturbed(self) -> bool:
+        return bool(self.samples) and self.other_cores > QUIET_CORES
+
+    def verdict(self, figure: Figure) -> Verdict:
+        """Whether the target is met. A ratio of a step to a commit is not judged on a busy machine: both wait for their
+        turn on the processor, and whichever waits more decides. Other figures only get worse, so that a target which
+        is met there is met."""
+        if self.is_disturbed and figure.unit == "commits":
+            return "disturbed"
+        return figure.verdict(self.values(figure.key))
 
 
 class Calls(msgspec.Struct, frozen=True):

@@ -23,7 +23,7 @@ from pledger.errors import (
     WorkflowNotFoundError,
 )
 from pledger.errors import TimeoutError as PledgerTimeoutError
-from tests.engine.harness import Ledger, until
+from tests.engine.harness import Ledger
 
 
 @workflow.defn

@@ -42,7 +42,7 @@ class Executors:
                 task = attempt.task = self._loop.create_task(run, context=context)
                 # Not at once: a task that is cancelled before its first step never runs, and could not say that it
                 # ended. Its first step is in line already, before this.
-                attempt.stop = functools.partial(self._loop.call_soon, task.cancel)
+                attempt.stop = functools.partial(self._cancel_soon, task)
                 return
             case "thread":
                 attempt.cancel_event = threading.Event()
@@ -56,6 +56,9 @@ class Executors:
                 future, attempt.stop = run_in_process(self._loop, attempt)
         attempt.task = future
         future.add_done_callback(functools.partial(_tell, attempt, done))
+
+    def _cancel_soon(self, task: asyncio.Task[None]) -> None:
+        self._loop.call_soon(task.cancel)
 
     def _threads(self) -> ThreadPoolExecutor:
         if self._pool is None:

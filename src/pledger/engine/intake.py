@@ -117,7 +117,7 @@ class Intake:
             self._wake.set()
 
     def in_doubt(self) -> None:
-        """The store failed a call that may have taken effect all the same: something may be ours without our knowing."""
+        """The store failed a call that may have taken effect all the same: something may be ours unknown to us."""
         self._doubt = True
         self.changed()
 

@@ -273,9 +273,11 @@ class ConfirmClaim(Write):
 
 
 class PutTask(Write):
-    """Write a task row outside of a transition, by the run's owner, over that of an earlier attempt. Answered WON, LOST,
-    or DUPLICATE when the row of this attempt or a later one is there: a write that was repeated, since its answer was
-    lost, must not put back what has begun since."""
+    """Write a task row outside of a transition, by the run's owner, over that of an earlier attempt.
+
+    Answered WON, LOST, or DUPLICATE when the row of this attempt or a later one is there: a write that was repeated,
+    since its answer was lost, must not put back what has begun since.
+    """
 
     fence: int
     task: TaskRow

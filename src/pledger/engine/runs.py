@@ -116,7 +116,7 @@ class Runs:
         self._committer.kick()
 
     def make_ready(self, run: ActiveRun) -> None:
-        """The run has inputs. One that is being handed back takes none: what waits for it is stored, and wakes it there."""
+        """The run has inputs. One that is being handed back takes none: what waits for it is stored and wakes it there."""
         if not (run.ready or run.in_flight or run.gone or run.releasing):
             run.ready = True
             self._ready.append(run)

@@ -7,6 +7,7 @@ from pathlib import Path
 from rich.console import Console
 
 from benchmarks import plot, report
+from benchmarks.figures import Figure
 from benchmarks.results import Calls, Measured, Results, Sample
 
 
@@ -38,6 +39,16 @@ def test_a_failure_and_a_disturbed_machine_are_told() -> None:
     assert "W3 FAILED: run 'x' is blocked [0]" in text
     assert "NOT QUIET: other programs worked on this machine during W2 (1.25 cores)" in text
     assert "The machine was quiet." in printed(results())
+
+
+def test_a_ratio_to_the_commit_is_not_judged_on_a_busy_machine() -> None:
+    ratio, time = Figure("ratio", "", "commits", target=2), Figure("time", "", "s", target=2)
+    busy, quiet = (
+        Measured("W1", [Sample({"ratio": 1, "time": 1}, 10, 0.2, 0.1, other_cores, 1, 12)])
+        for other_cores in (1.5, 0.1)
+    )
+    assert (busy.verdict(ratio), busy.verdict(time)) == ("disturbed", "met")
+    assert quiet.verdict(ratio) == "met"
 
 
 def test_calls_are_compared_with_what_was_written_down() -> None:

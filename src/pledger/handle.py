@@ -1,0 +1,331 @@
+"""The handle of one run: talk to it, wait for it, look at it, end it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
+
+from pledger import errors
+from pledger.engine import blocks, port
+from pledger.engine.loading import HistoryReader, identity_of
+from pledger.engine.port import RunRow, RunStatus
+from pledger.history import events, failures, payloads, transition
+from pledger.history.events import Command
+from pledger.history.retry import milliseconds
+from pledger.history.state import fold
+from pledger.history.transition import StoredTransition, Transition
+from pledger.machine.definitions import WorkflowDefinition, handler_name
+from pledger.views import CancelVerdict, Description, History, run_summary, utc
+
+if TYPE_CHECKING:
+    from pledger.client import Client
+
+T = TypeVar("T")
+
+#: How long a query waits for a worker to answer.
+QUERY_TIMEOUT: Final = timedelta(seconds=10)
+
+
+class WorkflowHandle(Generic[T]):
+    """One run, or (without a run_id) the newest run of a workflow id.
+
+    is_new: of a handle that `start_workflow` gave, whether that call started the run or found it; else None.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        workflow_id: str,
+        run_id: str | None,
+        definition: WorkflowDefinition | None,
+        run_key: int | None = None,
+        chain_key: int | None = None,
+        *,
+        is_new: bool | None = None,
+    ) -> None:
+        self._client = client
+        self._connection = client.connection
+        self.workflow_id = workflow_id
+        self.run_id = run_id
+        self.is_new = is_new
+        self._definition = definition
+        self._run_key = run_key
+        self._chain_key = chain_key
+
+    def __repr__(self) -> str:
+        return f"<WorkflowHandle {self.workflow_id!r} run {self.run_id or '(newest)'}>"
+
+    async def result(self, *, wait_while_blocked: bool = False) -> T:
+        """The result, once the run has closed.
+
+        wait_while_blocked: wait for the fix instead of raising when the run is blocked.
+        Raises WorkflowFailedError with the failure as cause (CancelledError, TerminatedError, TimeoutError for the
+        other ends), RunBlockedError with the traceback while a bug holds the run.
+        """
+        run_key = self._run_key or (await self._row()).run_key
+        while True:
+            watch = self._connection.watch(run_key)
+            try:
+                if self._connection.owner_of(run_key) is None:
+                    row = await self._connection.store.read_run(run_key)
+                    if row.status != "running":
+                        return await self._outcome(row)
+                    if row.blocked is not None and not wait_while_blocked:
+                        raise blocks.to_error(row.blocked, row.workflow_id, row.workflow_type, row.run_id)
+                told = await watch
+            finally:
+                self._connection.unwatch(run_key, watch)
+            if told is not None:
+                status, command = told
+                return self._conclude(status, command)
+
+    async def signal(self, signal: Callable[..., Any] | str, *args: Any, message_id: str | None = None) -> None:
+        """Send a message; it is durable when this returns and reaches the run exactly once.
+
+        signal: the decorated method (`Order.dispatched`), or its name. message_id: a name of yours for the message; the
+        same id is delivered once however often it is sent.
+        Raises UnknownSignalError, RunClosedError, WorkflowNotFoundError, PayloadError.
+        """
+        name, encoded = self._message("signal", signal, args)
+        await self._send("signal", name, encoded, message_id)
+
+    async def query(self, query: Callable[..., Any] | str, *args: Any, timeout: timedelta = QUERY_TIMEOUT) -> Any:
+        """Ask the run; it is answered from its present state by the worker that holds it.
+
+        Raises UnknownQueryError, QueryFailedError, RunClosedError, and NoWorkerError after `timeout` without an answer.
+        """
+        name, encoded = self._message("query", query, args)
+        answer = None
+        while answer is None:  # it may leave memory or change its owner while it is asked
+            row = await self._row()
+            if row.status != "running":
+                raise errors.RunClosedError(
+                    f"{in_words(row)} is {row.status}; a query asks an open run. Its result is in handle.result(), "
+                    f"what happened in handle.history()",
+                    status=row.status,
+                )
+            if row.blocked is not None:
+                raise blocks.to_error(row.blocked, row.workflow_id, row.workflow_type, row.run_id)
+            answer = await self._ask(row, name, encoded, timeout)
+        handler = self._definition.queries.get(name) if self._definition is not None else None
+        return payloads.decode(answer) if handler is None else handler.signature.decode_result(answer)
+
+    async def cancel(self, reason: str = "") -> CancelVerdict:
+        """Ask the run to stop: CancelledError is raised in its code, which may clean up. Durable when this returns.
+
+        The verdict is recorded when the run closes; `cancel_verdict` reads it.
+        """
+        request_id = f"cancel-{self._connection.entropy(8).hex()}"
+        await self._send("cancel", "", reason.encode("utf-8", "backslashreplace"), request_id)
+        return CancelVerdict(request_id, None)
+
+    async def cancel_verdict(self, request_id: str) -> CancelVerdict:
+        """What became of a cancel request."""
+        row = await self._row()
+        message = await self._connection.store.read_message(row.chain_key, request_id)
+        if message is None:
+            raise errors.UsageError(f"{in_words(row)} has no cancel request {request_id!r}")
+        verdict = message.verdict if message.verdict != "delivered" else None
+        return CancelVerdict(request_id, verdict)
+
+    async def terminate(self, reason: str = "") -> None:
+        """End the run at once, without telling its code; what was running is abandoned."""
+        while True:
+            row = await self._row()
+            if row.status != "running":
+                raise errors.RunClosedError(f"{in_words(row)} is {row.status} already", status=row.status)
+            last = await self._connection.store.read_last_transition(row.run_key)
+            # The time of a run never goes back, whatever the clock has done since its last transition.
+            last_ms = 0 if last is None else transition.decode(last.body).time_ms
+            now_ms = max(last_ms, await self._connection.now_ms())
+            body = transition.encode(Transition(transition.FORMAT, now_ms, None, (events.RunTerminated(reason),)))
+            first = row.last_event + 1
+            stored = StoredTransition(first, body, transition.checksum(row.head, first, body))
+            operation = port.Terminate(row.run_key, row.last_event, stored, first, now_ms)
+            if await self._connection.committer.write(operation) is port.Reply.WON:
+                self._connection.terminated(row.run_key)
+                return
+
+    async def describe(self) -> Description:
+        """All there is to say about the run now: state, what it waits for, attempts, messages, owner.
+
+        Of a damaged history only what stands before the damage; `history.damage` says so.
+        """
+        store = self._connection.store
+        row = await self._row()
+        history = await self._read_history(row)
+        workers = await self._client.workers()
+        return Description(
+            summary=run_summary(row),
+            history=history,
+            state=fold(history.transitions),
+            last_event=row.last_event,
+            owner=next((each.identity for each in workers if each.session_key == row.owner), None),
+            due=None if row.due_ms is None else utc(max(row.due_ms, row.started_ms)),  # 0 stands for "at once"
+            pending=await store.read_tasks(row.run_key),
+            attempts=await store.read_attempts(row.run_key),
+            inbox=await store.read_inbox(row.chain_key),
+            undelivered=await store.read_undelivered(row.chain_key),
+            blocked=None if row.blocked is None else blocks.read(row.blocked),
+            workers=workers,
+            now=await self._client.now(),
+        )
+
+    async def history(self, *, until_damage: bool = False) -> History:
+        """The whole history, its checksums verified.
+
+        until_damage: of a damaged one give what stands before the damage, instead of raising CorruptHistoryError.
+        """
+        history = await self._read_history(await self._row())
+        if history.damage is not None and not until_damage:
+            raise history.damage
+        return history
+
+    # Inside -----------------------------------------------------------------------------------------------------------
+
+    async def _row(self) -> RunRow:
+        store = self._connection.store
+        if self._run_key is not None:
+            return await store.read_run(self._run_key)
+        row = await store.find_run(self._connection.namespace, self.workflow_id, self.run_id)
+        if row is None:
+            which = "" if self.run_id is None else f" with run id {self.run_id}"
+            raise errors.WorkflowNotFoundError(
+                f"no workflow {self.workflow_id!r}{which} in namespace {self._connection.namespace!r}; "
+                f"`pledger list` shows what there is"
+            )
+        return row
+
+    async def _read_history(self, row: RunRow) -> History:
+        store = self._connection.store
+        reader = HistoryReader(store, row.run_key, row.run_id)
+        found: list[Transition] = []
+        damage: errors.CorruptHistoryError | None = None
+        try:
+            # Not by the reader's own pages: of the page with the damage in it, the rows before it count.
+            while reader.last_event < row.last_event:
+                rows = await store.read_history(row.run_key, reader.last_event)
+                found.extend(reader.take(each) for each in rows)
+                if not rows:
+                    break
+            if reader.last_event <= row.last_event:  # beyond it, the run has gone on since its row was read
+                reader.check_end(row)
+        except errors.CorruptHistoryError as error:
+            damage = error
+        return History(identity_of(row), tuple(found), damage)
+
+    def _message(self, kind: str, what: Callable[..., Any] | str, args: tuple[Any, ...]) -> tuple[str, bytes]:
+        """Name and encoded arguments of a signal or query, checked as far as this process knows the workflow."""
+        name = what if isinstance(what, str) else handler_name(what, "signal" if kind == "signal" else "query")
+        unknown = errors.UnknownSignalError if kind == "signal" else errors.UnknownQueryError
+        if name is None:
+            raise unknown(f"{what!r} is not a {kind}: decorate the method with @workflow.{kind}")
+        definition = self._definition
+        handler = None
+        if definition is not None:
+            known = definition.signals if kind == "signal" else definition.queries
+            handler = known.get(name)
+            if handler is None:
+                names = ", ".join(sorted(known)) or "none"
+                raise unknown(f"workflow {definition.name!r} has no {kind} {name!r}; it has: {names}")
+        signature = handler.signature if handler is not None else None
+        if signature is None and not isinstance(what, str):
+            signature = payloads.Signature.of(what, skip_self=True)
+        encoded = payloads.encode_args_untyped(args) if signature is None else signature.encode_args(args, {})
+        payloads.check_size(
+            encoded, f"the {kind} {name!r} to workflow {self.workflow_id!r}", payloads.PAYLOAD_BYTES_MAX
+        )
+        return name, encoded
+
+    async def _send(self, kind: str, name: str, body: bytes, message_id: str | None) -> None:
+        connection = self._connection
+        run_key = self._run_key or (await self._row()).run_key
+        operation = port.Send(
+            run_key,
+            kind,
+            message_id or connection.entropy(12).hex(),
+            name,
+            body,
+            await connection.now_ms(),
+            message_id is not None,
+            connection.session_keys(),
+        )
+        answer = await connection.committer.write(operation)
+        if answer is port.Reply.CLOSED:
+            row = await connection.store.read_run(run_key)
+            what = "request to cancel" if kind == "cancel" else kind
+            raise errors.RunClosedError(f"{in_words(row)} is {row.status} and takes no {what}", status=row.status)
+        if isinstance(answer, port.Sent):
+            connection.message_sent(run_key, answer.owner)
+
+    async def _ask(self, row: RunRow, name: str, body: bytes, timeout: timedelta) -> bytes | None:
+        connection = self._connection
+        store = connection.store
+        engine = connection.owner_of(row.run_key)
+        if engine is not None:
+            return await engine.query(row.run_key, name, body)
+        now_ms = await connection.now_ms()
+        expires_ms = now_ms + milliseconds(timeout)
+        request_key = await store.ask(row.run_key, "query", name, body, expires_ms)
+        connection.message_sent(row.run_key, None)
+        delay = 0.002
+        while await connection.now_ms() < expires_ms:
+            await asyncio.sleep(delay)
+            delay = min(0.05, delay * 1.5)
+            answered = await store.take_answer(request_key)
+            if answered is None:
+                continue
+            if answered.failure is not None:
+                raise _refusal(failures.decode(answered.failure))
+            return answered.answer or b"null"
+        await store.drop_requests(expires_ms + 1)
+        current = await store.read_run(row.run_key)
+        if current.blocked is not None:
+            raise blocks.to_error(current.blocked, row.workflow_id, row.workflow_type, row.run_id)
+        raise errors.NoWorkerError(
+            f"no worker answered the query {name!r} of {in_words(row)} within {timeout.total_seconds():g} s. Start one "
+            f"for task queue {row.task_queue!r} that knows {row.workflow_type!r}: pledger worker your_module:worker"
+        )
+
+    async def _outcome(self, row: RunRow) -> T:
+        last = await self._connection.store.read_last_transition(row.run_key)
+        command: Command | None = None
+        reason: str | None = None
+        if last is not None:
+            found = transition.decode(last.body)
+            command = found.commands[-1] if found.commands else None
+            reason = next((i.reason for i in found.inputs if isinstance(i, events.RunTerminated)), None)
+        return self._conclude(row.status, command, reason)
+
+    def _conclude(self, status: RunStatus, command: Command | None, reason: str | None = None) -> T:
+        """The result, or the error that the end of the run is to its client."""
+        if isinstance(command, events.CompleteRun):
+            definition = self._definition
+            decode = payloads.decode if definition is None else definition.signature.decode_result
+            return cast("T", decode(command.result))
+        who = f"workflow {self.workflow_id!r} (run {self.run_id})"
+        cause: BaseException | None = None
+        if isinstance(command, events.FailRun | events.CancelRun):
+            cause = failures.to_exception(command.failure)
+        elif status == "terminated":
+            cause = errors.TerminatedError(f"{who} was terminated{': ' + reason if reason else ''}")
+        elif status == "timed_out":
+            cause = errors.TimeoutError(f"{who} passed its deadline", kind="run")
+        told = f"{who} {status}" + (f": {cause}" if cause is not None and str(cause) else "")
+        raise errors.WorkflowFailedError(
+            told, workflow_id=self.workflow_id, run_id=self.run_id or "", status=status
+        ) from cause
+
+
+def in_words(row: RunRow) -> str:
+    return f"workflow {row.workflow_id!r} ({row.workflow_type}, run {row.run_id})"
+
+
+def _refusal(failure: failures.Failure) -> Exception:
+    """Why another process did not answer: of the class that it would have here."""
+    cls = getattr(errors, failure.type, None)
+    if isinstance(cls, type) and issubclass(cls, errors.PledgerError) and not issubclass(cls, errors.FailureError):
+        return cls(failure.message)
+    return failures.to_exception(failure)

@@ -1,0 +1,164 @@
+"""What a client gets to see of runs, workers and histories: frozen records, times with zone (UTC)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+from pledger import errors
+from pledger.engine import blocks, port
+from pledger.engine.callbacks import in_callback
+from pledger.engine.code_identity import user_modules
+from pledger.engine.port import RunRow, RunStatus
+from pledger.history import view
+from pledger.history.state import RunState
+from pledger.history.transition import Transition
+from pledger.history.view import HistoryEvent, numbered
+from pledger.machine import guards
+from pledger.machine.context import RunIdentity
+from pledger.machine.definitions import WorkflowDefinition
+from pledger.machine.machine import Machine
+
+
+@dataclass(frozen=True, slots=True)
+class RunSummary:
+    """One run of a list. Times with zone (UTC). closed: None while open. blocked: why it stands still, or None."""
+
+    workflow_id: str
+    run_id: str
+    workflow_type: str
+    task_queue: str
+    status: RunStatus
+    started: datetime
+    closed: datetime | None
+    blocked: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSummary:
+    """One worker process. session_key: names it among owners. expires: end of its lease. live: whether that lies ahead;
+    a worker that is not has died without saying so, and others take over its runs."""
+
+    session_key: int
+    identity: str
+    task_queue: str
+    code: str
+    started: datetime
+    expires: datetime
+    live: bool
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """A history. `events` numbers them; `transitions` is what replay takes.
+
+    damage: why it ends early, where only what stands before a damaged row could be read; else None.
+    """
+
+    identity: RunIdentity
+    transitions: tuple[Transition, ...]
+    damage: errors.CorruptHistoryError | None = None
+
+    @property
+    def events(self) -> list[HistoryEvent]:
+        return numbered(self.transitions)
+
+    def export(self) -> bytes:
+        """JSON text that `read` takes back. Payloads are in it as the JSON that they are, digit by digit."""
+        run = {name: getattr(self.identity, name) for name in RunIdentity.__slots__}
+        return view.export(self.transitions, run)
+
+    @classmethod
+    def read(cls, data: bytes) -> History:
+        """The history of an exported text. Raises PayloadError when it is none."""
+        run, transitions = view.read_export(data)
+        try:
+            identity = RunIdentity(**run)
+        except TypeError:
+            raise errors.PayloadError("this exported history does not say whose it is; `run` names its run") from None
+        return cls(identity, transitions)
+
+    async def replay(self, workflow: Callable[..., Any] | type) -> int:
+        """Replay it against the workflow as it is now; how many events it has.
+
+        Raises NondeterminismError at the first difference, ForbiddenCallError, or whatever the code itself raises.
+        """
+        definition = WorkflowDefinition.of(workflow)
+        guards.install(user_modules([definition.target]))
+        machine = Machine(definition, self.identity)
+        loop = asyncio.get_running_loop()
+        try:
+            for each in self.transitions:
+                await in_callback(loop, partial(machine.replay, each))
+        finally:
+            loop.call_soon(machine.destroy)
+        return machine.last_event
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """One run in full. state: what its history amounts to. pending: activities that wait in the store (retries, other
+    queues). owner: the worker that holds it, or None. due: when it goes on by itself, or None when only a message can
+    wake it. inbox: messages not yet in its history. workers: all of this ledger. now: the store's time."""
+
+    summary: RunSummary
+    history: History
+    state: RunState
+    last_event: int
+    owner: str | None
+    due: datetime | None
+    pending: list[port.TaskRow]
+    attempts: list[port.AttemptRecord]
+    inbox: list[port.Message]
+    undelivered: list[port.Message]
+    blocked: dict[str, Any] | None
+    workers: tuple[WorkerSummary, ...]
+    now: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class CancelVerdict:
+    """What became of a cancel request. verdict: None while the run is still open, then "cancelled" or
+    "too_late:<status>"."""
+
+    request_id: str
+    verdict: str | None
+
+
+def utc(ms: int) -> datetime:
+    return datetime.fromtimestamp(ms / 1000, UTC)
+
+
+def worker_summary(session: port.SessionRow, now_ms: int) -> WorkerSummary:
+    return WorkerSummary(
+        session.session_key,
+        session.identity,
+        session.task_queue,
+        session.code,
+        utc(session.started_ms),
+        utc(session.expires_ms),
+        session.expires_ms > now_ms,
+    )
+
+
+def run_summary(row: RunRow) -> RunSummary:
+    return RunSummary(
+        row.workflow_id,
+        row.run_id,
+        row.workflow_type,
+        row.task_queue,
+        row.status,
+        utc(row.started_ms),
+        None if row.closed_ms is None else utc(row.closed_ms),
+        None if row.blocked is None else _in_short(blocks.read(row.blocked)),
+    )
+
+
+def _in_short(block: dict[str, Any]) -> str:
+    """A block's reason in a line, like `ZeroDivisionError: division by zero`."""
+    line = str(block["message"]).strip().partition("\n")[0]
+    return f"{block['type']}: {line}" if line else str(block["type"])

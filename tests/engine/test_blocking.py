@@ -1,0 +1,329 @@
+"""Runs that their code cannot carry on: visible at once, state intact, and going on by themselves with fitting code."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import apsw
+import pytest
+
+from pledger import activity, workflow
+from pledger.errors import CorruptHistoryError, NondeterminismError, RunBlockedError
+from tests.engine.harness import Ledger, until
+
+
+@activity.defn
+async def step(name: str) -> str:
+    return name
+
+
+def fulfil_with(body: Callable[[], Any]) -> Any:
+    """A version of the workflow `fulfil`."""
+
+    @workflow.defn(name="fulfil")
+    async def fulfil() -> str:
+        result: str = await body()
+        return result
+
+    return fulfil
+
+
+async def broken() -> str:
+    charged = await step("charge")
+    raise ValueError(f"a bug after {charged}")
+
+
+async def fixed() -> str:
+    return await step("charge") + " and shipped"
+
+
+async def test_a_bug_blocks_the_run_with_its_traceback_at_once(ledger: Ledger) -> None:
+    ledger.replay_at_end = False
+    async with ledger.connect() as client, ledger.worker(client, fulfil_with(broken), step):
+        handle = await client.start_workflow("fulfil", id="order-1")
+        with pytest.raises(RunBlockedError) as caught:
+            await handle.result()
+        error = caught.value
+        assert (error.workflow_id, error.run_id, error.failure_type) == ("order-1", handle.run_id, "ValueError")
+        assert "in broken" in error.traceback
+        assert "ValueError: a bug after charge" in str(error)
+        assert "Its state is intact. Deploy a fix (or roll back)" in str(error)
+        # A query asks for the same.
+        with pytest.raises(RunBlockedError):
+            await handle.query("anything")
+        described = await handle.describe()
+        assert described.state.status == "running"
+        assert described.blocked is not None
+        assert (described.blocked["reason"], described.blocked["type"]) == ("bug", "ValueError")
+        # Nothing of the transition is kept, nor lost.
+        assert [each.type for each in (await handle.history()).events] == ["RunStarted", "ActivityScheduled"]
+
+
+async def test_a_block_clears_by_itself_when_fitting_code_takes_the_run(ledger: Ledger) -> None:
+    made: list[str] = []
+
+    @activity.defn(name="step")
+    async def counted(name: str) -> str:
+        made.append(name)
+        return name
+
+    ledger.replay_at_end = False
+    async with ledger.connect() as client:
+        async with ledger.worker(client, fulfil_with(broken), counted, build_id="v1"):
+            handle = await client.start_workflow("fulfil", id="order-1")
+            with pytest.raises(RunBlockedError):
+                await handle.result()
+        waiting = asyncio.create_task(handle.result(wait_while_blocked=True))
+        async with ledger.worker(client, fulfil_with(fixed), counted, build_id="v2"):
+            assert await waiting == "charge and shipped"
+        assert (await handle.describe()).blocked is None
+    # The result of the step was there; whether its attempt is counted as lost is not for the run to say.
+    assert made[0] == "charge"
+
+
+async def test_the_same_code_does_not_take_a_blocked_run_again(ledger: Ledger) -> None:
+    tried: list[int] = []
+
+    async def tries() -> str:
+        tried.append(1)
+        raise ValueError("a bug")
+
+    async with ledger.connect() as client:
+        for _ in range(3):
+            async with ledger.worker(client, fulfil_with(tries), build_id="v1"):
+                handle = await client.start_workflow("fulfil", id="order-1")
+                with pytest.raises(RunBlockedError):
+                    await handle.result()
+    # Once where it was born (that start is then an ordinary one), once by whoever took it.
+    assert len(tried) == 2
+
+
+async def test_another_identity_with_the_same_bug_blocks_it_again(ledger: Ledger) -> None:
+    ledger.replay_at_end = False
+    async with ledger.connect() as client:
+        for build_id in ("v1", "v2"):
+            async with ledger.worker(client, fulfil_with(broken), step, build_id=build_id):
+                handle = await client.start_workflow("fulfil", id="order-1")
+                with pytest.raises(RunBlockedError):
+                    await handle.result()
+
+
+async def test_changed_code_blocks_a_run_in_flight_and_rolling_back_clears_it(ledger: Ledger) -> None:
+    @workflow.defn(name="fulfil")
+    class Before:
+        go = False
+
+        @workflow.run
+        async def run(self) -> str:
+            result = await step("charge")
+            await workflow.wait_condition(lambda: self.go)
+            return result
+
+        @workflow.signal
+        def finish(self) -> None:
+            self.go = True
+
+    async def reserves_first() -> str:
+        await workflow.execute_activity("reserve_stock")
+        return await step("charge")
+
+    ledger.replay_at_end = False
+    async with ledger.connect() as client:
+        async with ledger.worker(client, Before, step, build_id="v1"):
+            handle = await client.start_workflow("fulfil", id="order-1")
+            await until(lambda: _done(handle))
+        async with ledger.worker(client, fulfil_with(reserves_first), step, build_id="v2"):
+            await handle.signal("finish")
+            with pytest.raises(RunBlockedError) as caught:
+                await handle.result()
+            assert caught.value.failure_type == NondeterminismError.__name__
+            assert "recorded  ScheduleActivity 'step'" in str(caught.value)
+            assert "replayed  ScheduleActivity 'reserve_stock'   test_blocking.py:" in str(caught.value)
+            blocked = (await handle.describe()).blocked
+            assert blocked is not None
+            assert (blocked["reason"], blocked["event_id"]) == ("nondeterminism", 2)
+        async with ledger.worker(client, Before, step, build_id="v1"):
+            assert await handle.result(wait_while_blocked=True) == "charge"
+
+
+async def _done(handle: Any) -> bool:
+    return bool((await handle.describe()).state.activities_done)
+
+
+@pytest.mark.parametrize("when", ["first line", "later"])
+async def test_workflow_code_that_exits_does_not_take_the_worker_along(ledger: Ledger, when: str) -> None:
+    async def exits() -> str:
+        if when == "later":
+            await step("charge")
+        sys.exit("out")
+
+    @workflow.defn
+    async def healthy() -> str:
+        return await step("ok")
+
+    ledger.replay_at_end = False
+    async with ledger.connect() as client, ledger.worker(client, fulfil_with(exits), healthy, step):
+        handle = await client.start_workflow("fulfil", id="order-1")
+        with pytest.raises(RunBlockedError) as caught:
+            await handle.result()
+        assert caught.value.failure_type == "SystemExit"
+        assert await client.execute_workflow(healthy, id="order-2") == "ok"
+
+
+async def test_code_that_does_not_give_the_thread_back_is_interrupted_and_blocked(ledger: Ledger) -> None:
+    async def spins() -> str:
+        while True:
+            pass
+
+    async with (
+        ledger.connect() as client,
+        ledger.worker(client, fulfil_with(spins), deadlock_timeout=timedelta(milliseconds=100)),
+    ):
+        # Not awaited at once: the start itself would spin in this very thread, and come back by the watchdog.
+        handle = await client.start_workflow("fulfil", id="order-1")
+        with pytest.raises(RunBlockedError) as caught:
+            await handle.result()
+        assert caught.value.failure_type == "StuckError"
+
+
+async def test_a_forbidden_call_blocks_and_names_the_remedy(ledger: Ledger) -> None:
+    async def opens() -> str:
+        with open(__file__) as file:  # noqa: ASYNC230, PTH123 - what must not be
+            return file.read()
+
+    async with ledger.connect() as client, ledger.worker(client, fulfil_with(opens)):
+        handle = await client.start_workflow("fulfil", id="order-1")
+        with pytest.raises(RunBlockedError, match="do it in an activity") as caught:
+            await handle.result()
+        assert caught.value.failure_type == "ForbiddenCallError"
+
+
+async def test_a_query_that_cannot_be_answered_because_its_run_blocks_says_so(ledger: Ledger) -> None:
+    @workflow.defn
+    class Breaks:
+        @workflow.run
+        async def run(self) -> None:
+            await asyncio.Event().wait()
+
+        @workflow.signal
+        def stumble(self) -> None:
+            raise ValueError("a bug")
+
+        @workflow.query
+        def state(self) -> str:
+            return "fine"
+
+    ledger.replay_at_end = False
+    async with ledger.connect() as client, ledger.worker(client, Breaks):
+        handle = await client.start_workflow(Breaks, id="order-1")
+        assert await handle.query(Breaks.state) == "fine"
+        await handle.signal(Breaks.stumble)
+        with pytest.raises(RunBlockedError):
+            await handle.result()
+        with pytest.raises(RunBlockedError, match="ValueError: a bug"):
+            await handle.query(Breaks.state)
+
+
+async def test_one_blocked_run_is_no_concern_of_its_neighbours(ledger: Ledger) -> None:
+    @workflow.defn
+    async def sometimes(number: int) -> int:
+        await step("charge")
+        if number % 3 == 0:
+            raise ValueError("a bug")
+        return number
+
+    ledger.replay_at_end = False
+    async with ledger.connect() as client, ledger.worker(client, sometimes, step):
+        handles = [await client.start_workflow(sometimes, n, id=f"order-{n}") for n in range(30)]
+        results = await asyncio.gather(*(handle.result() for handle in handles), return_exceptions=True)
+        blocked = [n for n, result in enumerate(results) if isinstance(result, RunBlockedError)]
+        assert blocked == list(range(0, 30, 3))
+        assert await client.count("blocked = true") == 10
+        assert await client.count("status = 'completed'") == 20
+
+
+# Damage in the file ---------------------------------------------------------------------------------------------------
+
+
+def change(ledger: Ledger, sql: str) -> None:
+    """What somebody with the file might do to it, while no process has it open."""
+    database = apsw.Connection(str(ledger.path))
+    database.execute(sql)
+    database.close()
+
+
+DAMAGES = {
+    "a changed row": (
+        "UPDATE pledger_history SET body = CAST(replace(CAST(body AS TEXT), 'charge', 'refund') AS BLOB) "
+        "WHERE first_event_id = 1",
+        1,
+        "its checksum does not fit its content",
+    ),
+    "a lost row": (
+        "DELETE FROM pledger_history WHERE first_event_id = 3",
+        3,
+        "it is missing (the next one found is 5)",
+    ),
+    "a truncated history": (
+        "DELETE FROM pledger_history WHERE first_event_id >= 5",
+        5,
+        "the run's row knows 6 events, the history 4",
+    ),
+    "a changed head": (
+        "UPDATE pledger_run SET head = x'0102030405060708'",
+        7,
+        "the run's row knows 6 events, the history 6",
+    ),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+async def test_a_damaged_history_is_named_and_parks_its_run(file_ledger: Ledger, damage: str) -> None:
+    sql, event_id, what = DAMAGES[damage]
+
+    @workflow.defn
+    class Steps:
+        go = False
+
+        @workflow.run
+        async def run(self) -> str:
+            await step("charge")
+            await step("ship")
+            await workflow.wait_condition(lambda: self.go)
+            return "done"
+
+        @workflow.signal
+        def finish(self) -> None:
+            self.go = True
+
+    @workflow.defn
+    async def healthy() -> str:
+        return "ok"
+
+    async with file_ledger.connect() as client, file_ledger.worker(client, Steps, step):
+        handle = await client.start_workflow(Steps, id="order-1")
+
+        async def both_done() -> bool:
+            return (await handle.describe()).state.activities_done == 2
+
+        await until(both_done)
+    change(file_ledger, sql)
+    async with file_ledger.connect() as client, file_ledger.worker(client, Steps, healthy, step):
+        handle = client.handle("order-1")
+        await handle.signal("finish")
+        with pytest.raises(RunBlockedError) as blocked:
+            await handle.result()
+        assert blocked.value.failure_type == CorruptHistoryError.__name__
+        assert f"is damaged at event {event_id}: {what}" in str(blocked.value)
+        if damage != "a changed head":
+            with pytest.raises(CorruptHistoryError) as caught:
+                await handle.history()
+            assert (caught.value.event_id, caught.value.run_id) == (event_id, blocked.value.run_id)
+        # Nobody else is concerned.
+        assert await client.execute_workflow(healthy, id="order-2") == "ok"
+        await handle.terminate("restored from a backup elsewhere")
+    change(file_ledger, "DELETE FROM pledger_run; DELETE FROM pledger_history")  # for the check at the end

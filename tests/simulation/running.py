@@ -1,0 +1,46 @@
+"""One simulated seed of the reference workflows, as the tests here run it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from pledger.testing import Faults, Simulation
+from tests.reference.activities import ACTIVITIES
+from tests.reference.cases import CASES, Case, every_run_ends_as_it_may, start
+from tests.reference.workflows import WORKFLOWS
+
+#: Runs of one seed, when it draws its own.
+RUNS = 6
+
+
+def prepare(seed: int, faults: Faults | None = None, cases: Sequence[Case] = ()) -> Simulation:
+    """faults: by default the seed draws its own mix. cases: by default it draws some."""
+    dice = random.Random(f"cases {seed}")
+    sim = Simulation(
+        seed,
+        workflows=WORKFLOWS,
+        activities=ACTIVITIES,
+        faults=Faults.swarm(seed) if faults is None else faults,
+        workers=dice.choice([1, 2, 3]),
+    )
+    for number, case in enumerate(cases or dice.sample(CASES, RUNS), 1):
+        start(sim, case, number)
+    return sim
+
+
+def simulate(seed: int, faults: Faults | None = None, cases: Sequence[Case] = ()) -> Simulation:
+    """Run the seed and check it. Raises SimulationFailedError, with the command that runs it again."""
+    sim = prepare(seed, faults, cases)
+    try:
+        sim.run_until_idle()
+        sim.check(every_run_ends_as_it_may)
+    except AssertionError as error:
+        if faults is None and not cases:
+            error.add_note(f"Again: PLEDGER_SEEDS={seed} make test ARGS=tests/simulation/test_seeds.py")
+        raise
+    return sim
+
+
+def case(name: str) -> Case:
+    return next(each for each in CASES if each.name == name)
