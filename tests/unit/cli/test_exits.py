@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -16,8 +18,13 @@ def subclasses(cls: type[errors.PledgerError]) -> Iterator[type[errors.PledgerEr
         yield from subclasses(each)
 
 
+PAGE = Path(__file__).parents[3] / "docs" / "cli.md"
+
+
 def test_every_code_is_documented() -> None:
     assert set(MEANINGS) == set(Exit)
+    rows = re.findall(r"^\| (\d+) \| (.*) \|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    assert {int(code): meaning for code, meaning in rows} == MEANINGS
 
 
 @pytest.mark.parametrize("cls", sorted(set(subclasses(errors.PledgerError)), key=lambda each: each.__name__))
