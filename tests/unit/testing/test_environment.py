@@ -10,7 +10,6 @@ import pytest
 
 from pledger import RetryPolicy, activity, errors, workflow
 from pledger.testing import (
-    AsyncEnvironment,
     Environment,
     EnvironmentFailedError,
     JumpingLoop,
@@ -356,11 +355,18 @@ def buggy() -> Callable[[], object]:
     return divide
 
 
-def test_a_blocked_run_fails_the_test_with_its_traceback() -> None:
+def leave_blocked(raised: Exception | None = None, *, allow_blocked: bool = False) -> None:
     divide = buggy()
-    with pytest.raises(EnvironmentFailedError, match=r"return 1 / 0"), environment(workflows=[divide]) as env:
+    with environment(workflows=[divide], allow_blocked=allow_blocked) as env:
         env.start(divide)
         env.sleep(timedelta(seconds=2))
+        if raised is not None:
+            raise raised
+
+
+def test_a_blocked_run_fails_the_test_with_its_traceback() -> None:
+    with pytest.raises(EnvironmentFailedError, match=r"return 1 / 0"):
+        leave_blocked()
 
 
 def test_a_blocked_run_that_the_test_has_heard_of_is_what_it_wants() -> None:
@@ -370,18 +376,12 @@ def test_a_blocked_run_that_the_test_has_heard_of_is_what_it_wants() -> None:
 
 
 def test_blocked_runs_may_be_allowed() -> None:
-    divide = buggy()
-    with environment(workflows=[divide], allow_blocked=True) as env:
-        env.start(divide)
-        env.sleep(timedelta(seconds=2))
+    leave_blocked(allow_blocked=True)
 
 
 def test_the_error_of_a_test_comes_before_what_its_runs_have() -> None:
-    divide = buggy()
-    with pytest.raises(LookupError, match="the test's own"), environment(workflows=[divide]) as env:
-        env.start(divide)
-        env.sleep(timedelta(seconds=2))
-        raise LookupError("the test's own")
+    with pytest.raises(LookupError, match="the test's own"):
+        leave_blocked(LookupError("the test's own"))
 
 
 def test_attempts_that_still_run_do_not_keep_it_open() -> None:
@@ -413,17 +413,30 @@ def test_async_code_of_the_test_runs_in_virtual_time(pledger_env: PledgerEnv) ->
     assert env.now() == BEGAN + 13 * DAY
 
 
-async def pay() -> AsyncEnvironment:
-    async with environment(workflows=[Order]) as env:
-        handle = await env.client.start_workflow(Order, id="order-1")
-        await handle.signal(Order.pay)
-        assert await handle.result() == "paid"
-    return env
-
-
 def test_an_async_test_runs_on_its_own_loop_in_real_time() -> None:
-    env = asyncio.run(pay())
-    assert abs(datetime.now(UTC) - env.now()) < timedelta(minutes=5)
+    async def pay() -> None:
+        async with environment(workflows=[Order]) as env:
+            handle = await env.client.start_workflow(Order, id="order-1")
+            await handle.signal(Order.pay)
+            assert await handle.result() == "paid"
+            assert abs(datetime.now(UTC) - env.now()) < timedelta(minutes=5)
+
+    asyncio.run(pay())
+
+
+def test_a_blocked_run_fails_an_async_test() -> None:
+    divide = buggy()
+
+    async def leave_it() -> None:
+        async with environment(workflows=[divide]) as env:
+            await env.client.start_workflow(divide, id="division-1")
+            await asyncio.sleep(2)
+
+    with (
+        asyncio.Runner(loop_factory=JumpingLoop) as runner,
+        pytest.raises(EnvironmentFailedError, match="ZeroDivisionError"),
+    ):
+        runner.run(leave_it())
 
 
 def test_on_a_jumping_loop_an_async_test_has_virtual_time() -> None:
