@@ -80,7 +80,10 @@ def _notes(results: Results) -> Iterator[str]:
         yield f"Verified by full replay: {runs:,} runs with {events:,} events."
     disturbed = [f"{each.workload} ({shown(each.other_cores)} cores)" for each in results.measured if each.is_disturbed]
     if disturbed:
-        yield f"NOT QUIET: other programs worked on this machine during {', '.join(disturbed)}; times are too high, and a time in commits is not judged."
+        yield (
+            f"NOT QUIET: other programs worked on this machine during {', '.join(disturbed)}; times are too high, and "
+            f"ratios of two times are not judged."
+        )
     elif samples:
         yield "The machine was quiet."
     if results.quick:

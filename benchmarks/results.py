@@ -5,12 +5,16 @@ from __future__ import annotations
 import statistics
 from datetime import datetime
 from pathlib import Path
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
 from benchmarks.figures import Figure, Verdict
 from benchmarks.machine import QUIET_CORES
+
+
+#: Units of figures that divide one time by another.
+_RATIOS: Final = ("commits", "times")
 
 
 class Sample(msgspec.Struct, frozen=True, tag="sample"):
@@ -65,10 +69,10 @@ class Measured(msgspec.Struct):
         return bool(self.samples) and self.other_cores > QUIET_CORES
 
     def verdict(self, figure: Figure) -> Verdict:
-        """Whether the target is met. A ratio of a step to a commit is not judged on a busy machine: both wait for their
-        turn on the processor, and whichever waits more decides. Other figures only get worse, so that a target which
-        is met there is met."""
-        if self.is_disturbed and figure.unit == "commits":
+        """Whether the target is met. A ratio of two times is not judged on a busy machine: both wait for their turn on
+        the processor, and whichever waits more decides. Other figures only get worse, so that a target which is met
+        there is met."""
+        if self.is_disturbed and figure.unit in _RATIOS:
             return "disturbed"
         return figure.verdict(self.values(figure.key))
 
