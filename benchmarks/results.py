@@ -12,7 +12,6 @@ import msgspec
 from benchmarks.figures import Figure, Verdict
 from benchmarks.machine import QUIET_CORES
 
-
 #: Units of figures that divide one time by another.
 _RATIOS: Final = ("commits", "times")
 
