@@ -70,6 +70,7 @@ class WorkflowHandle(Generic[T]):
             try:
                 if self._connection.owner_of(run_key) is None:
                     row = await self._connection.store.read_run(run_key)
+                    self.run_id = self.run_id or row.run_id
                     if row.status != "running":
                         return await self._outcome(row)
                     if row.blocked is not None and not wait_while_blocked:

@@ -26,13 +26,14 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 def _lasting(url: str) -> Iterator[Ledger]:
     """The ledger, open throughout: one in memory is gone with its last handle."""
     ledger = Ledger(url)
-    runner = asyncio.Runner()
     keeper = connect(url)
-    runner.run(keeper.__aenter__())
-    yield ledger
-    runner.run(ledger.check_everything())
-    runner.run(keeper.__aexit__(None, None, None))
-    runner.close()
+    with asyncio.Runner() as runner:
+        runner.run(keeper.__aenter__())
+        try:
+            yield ledger
+            runner.run(ledger.check_everything())
+        finally:
+            runner.run(keeper.__aexit__(None, None, None))
 
 
 @pytest.fixture(params=["memory", "sqlite"])

@@ -93,13 +93,12 @@ async def test_the_same_code_does_not_take_a_blocked_run_again(ledger: Ledger) -
         raise ValueError("a bug")
 
     async with ledger.connect() as client:
+        handle = await client.start_workflow("fulfil", id="order-1")
         for _ in range(3):
             async with ledger.worker(client, fulfil_with(tries), build_id="v1"):
-                handle = await client.start_workflow("fulfil", id="order-1")
                 with pytest.raises(RunBlockedError):
                     await handle.result()
-    # Once where it was born (that start is then an ordinary one), once by whoever took it.
-    assert len(tried) == 2
+    assert len(tried) == 1
 
 
 async def test_another_identity_with_the_same_bug_blocks_it_again(ledger: Ledger) -> None:
@@ -258,8 +257,7 @@ def change(ledger: Ledger, sql: str) -> None:
 
 DAMAGES = {
     "a changed row": (
-        "UPDATE pledger_history SET body = CAST(replace(CAST(body AS TEXT), 'charge', 'refund') AS BLOB) "
-        "WHERE first_event_id = 1",
+        "UPDATE pledger_history SET body = CAST('changed' AS BLOB) WHERE first_event_id = 1",
         1,
         "its checksum does not fit its content",
     ),
@@ -271,12 +269,12 @@ DAMAGES = {
     "a truncated history": (
         "DELETE FROM pledger_history WHERE first_event_id >= 5",
         5,
-        "the run's row knows 6 events, the history 4",
+        "the run's row knows 5 events, the history 4",
     ),
     "a changed head": (
         "UPDATE pledger_run SET head = x'0102030405060708'",
-        7,
-        "the run's row knows 6 events, the history 6",
+        6,
+        "the run's row knows 5 events, the history 5",
     ),
 }
 
@@ -319,10 +317,9 @@ async def test_a_damaged_history_is_named_and_parks_its_run(file_ledger: Ledger,
             await handle.result()
         assert blocked.value.failure_type == CorruptHistoryError.__name__
         assert f"is damaged at event {event_id}: {what}" in str(blocked.value)
-        if damage != "a changed head":
-            with pytest.raises(CorruptHistoryError) as caught:
-                await handle.history()
-            assert (caught.value.event_id, caught.value.run_id) == (event_id, blocked.value.run_id)
+        with pytest.raises(CorruptHistoryError) as caught:
+            await handle.history()
+        assert (caught.value.event_id, caught.value.run_id) == (event_id, blocked.value.run_id)
         # Nobody else is concerned.
         assert await client.execute_workflow(healthy, id="order-2") == "ok"
         await handle.terminate("restored from a backup elsewhere")

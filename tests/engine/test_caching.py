@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -86,16 +87,20 @@ async def test_the_cache_leaves_no_trace_in_the_history(ledger: Ledger) -> None:
     for cached in (1, 1_000):
         async with ledger.connect() as client, ledger.worker(client, Order, step, max_cached_runs=cached):
             others = [await client.start_workflow(Order, n, id=f"other-{cached}-{n}") for n in range(3)]
-            handle = await client.start_workflow(Order, 7, id=f"order-{cached}")
-            for text in "ab":
-                await until(lambda: _waits(handle))
-                await handle.signal(Order.note, text)
-                await until(lambda text=text: _noted(handle, text))
-            await handle.result()
-            shapes.append(sorted(map(str, shape(await handle.history()))))
+            shapes.append(await shape_of_one(client, f"order-{cached}"))
             for other in others:
                 await other.terminate()
     assert shapes[0] == shapes[1]
+
+
+async def shape_of_one(client: Client, workflow_id: str) -> list[str]:
+    handle = await client.start_workflow(Order, 7, id=workflow_id)
+    for text in "ab":
+        await until(lambda: _waits(handle))
+        await handle.signal(Order.note, text)
+        await until(functools.partial(_noted, handle, text))
+    await handle.result()
+    return sorted(map(str, shape(await handle.history())))
 
 
 async def _waits(handle: Any) -> bool:

@@ -246,6 +246,7 @@ class Activities:
         )
         outcome = {"timeout": "timed_out", "cancelled": "cancelled", "worker_lost": "lost"}.get(failure.kind, "failed")
         records = (self._record(attempt, outcome, failure),)
+        _log_failure(attempt, failure, verdict, now_ms)
         match verdict:
             case GiveUp():
                 failed = ActivityFailed(attempt.event_id, verdict.failure, verdict.retry_state, attempt.number)
@@ -562,3 +563,22 @@ class Activities:
 
 def _cancelled(reason: str) -> Failure:
     return Failure("cancelled", "CancelledError", reason)
+
+
+def _log_failure(attempt: Attempt, failure: Failure, verdict: GiveUp | Retry, now_ms: int) -> None:
+    """One line for the people who watch the worker; the ledger's attempt log has the rest."""
+    who, name = attempt.identity, attempt.command.activity_type
+    if isinstance(verdict, Retry):
+        then = f"attempt {attempt.number + 1} in {max(0, verdict.due_ms - now_ms) / 1000:.1f} s"
+    else:
+        then = f"given up ({verdict.retry_state})"
+    logger.warning(
+        "activity %s of %s: attempt %d: %s: %s; %s",
+        name,
+        who,
+        attempt.number,
+        failure.type,
+        failure.message,
+        then,
+        extra={"workflow_id": who.workflow_id, "run_id": who.run_id, "activity": name, "attempt": attempt.number},
+    )

@@ -17,7 +17,7 @@ _TEXT_MAX: Final = 16_000
 
 def reason(error: BaseException, now_ms: int, event_id: int) -> bytes:
     """A block's reason as JSON: reason ("nondeterminism", "forbidden_call", "corrupt", "history_full" or "bug"), type,
-    message, traceback, at_ms, event_id (the event that would have been next)."""
+    message, traceback, at_ms, event_id (the first event that is wrong, or the one that would have been next)."""
     match error:
         case errors.NondeterminismError():
             kind = "nondeterminism"
@@ -29,6 +29,7 @@ def reason(error: BaseException, now_ms: int, event_id: int) -> bytes:
             kind = "history_full"
         case _:
             kind = "bug"
+    event_id = getattr(error, "event_id", 0) or event_id
     text = "".join(traceback.format_exception(error))
     return _encode(kind, type(error).__name__, str(error), text[-_TEXT_MAX:], now_ms, event_id)
 

@@ -17,6 +17,7 @@ from pledger.engine.callbacks import in_callback
 from pledger.engine.verdicts import GiveUp, Retry, after_failure, worker_lost
 from pledger.history import events, transition
 from pledger.history.events import ActivityFailed, RunStarted
+from pledger.history.retry import milliseconds
 from pledger.history.transition import StoredTransition, Transition
 from pledger.machine.context import RunIdentity
 
@@ -224,6 +225,10 @@ def take_message(run: ActiveRun, message: Message) -> None:
     match message.kind:
         case "start":
             started = decode_started(message.body)
+            deadline = run.machine.definition.deadline
+            if started.deadline_ms is None and deadline is not None:
+                # Whoever started it knew only the name; the deadline stands at the definition, which is here.
+                started = msgspec.structs.replace(started, deadline_ms=message.sent_ms + milliseconds(deadline))
             run.deadline_ms = started.deadline_ms
             run.add(started, message.message_key)
         case "signal":

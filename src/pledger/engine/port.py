@@ -513,7 +513,8 @@ class Tasks(Protocol):
     async def claim_tasks(
         self, session_key: int, now_ms: int, task_queue: str, activity_types: Sequence[str], limit: int
     ) -> list[TaskRow]:
-        """Start due queued rows in this session's name, oldest due first: state, owner and started_ms are set.
+        """Start due queued rows in this session's name, oldest due first: state, owner and started_ms are set (of a
+        lost attempt started_ms stays, for the log).
 
         Durable before it returns: this is the record of the attempt (intent before effect).
         """

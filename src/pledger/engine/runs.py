@@ -116,7 +116,7 @@ class Runs:
         self._committer.kick()
 
     def make_ready(self, run: ActiveRun) -> None:
-        """The run has inputs. One that is being handed back takes none: what waits for it is stored and wakes it there."""
+        """The run has inputs. One that is being handed back takes none: they are stored too, and wake it there."""
         if not (run.ready or run.in_flight or run.gone or run.releasing):
             run.ready = True
             self._ready.append(run)
@@ -230,7 +230,10 @@ class Runs:
         run.add(started)
         try:
             built = self._transition(run)
-        except Exception:  # noqa: BLE001 - kept as an ordinary start; whoever claims it meets the bug and blocks the run
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt):
+                raise
+            # Kept as an ordinary start: whoever claims it meets the bug and blocks the run.
             machine.destroy()
             self._committer.submit(start, done)
             return

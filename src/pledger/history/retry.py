@@ -83,6 +83,10 @@ class RetryPolicy:
     jitter: float = 1.0
 
     def __post_init__(self) -> None:
+        self._check(isinstance(self.initial_interval, timedelta), "initial_interval", "a timedelta")
+        self._check(isinstance(self.maximum_interval, timedelta | None), "maximum_interval", "a timedelta or None")
+        for field in ("backoff_coefficient", "maximum_attempts", "jitter"):
+            self._check(isinstance(getattr(self, field), int | float), field, "a number")
         self._check(self.initial_interval >= timedelta(0), "initial_interval", "0 or more")
         self._check(1 <= self.backoff_coefficient < math.inf, "backoff_coefficient", "at least 1 and finite")
         self._check(

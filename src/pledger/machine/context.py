@@ -384,7 +384,11 @@ def caller_name(depth: int) -> str:
     The file and not the module: a module that is run as a script has another name than when it is imported.
     """
     code = sys._getframe(depth + 1).f_code  # noqa: SLF001 - the only way to know the caller without its help
-    return f"{code.co_filename.replace(chr(92), '/').rpartition('/')[2]}:{code.co_qualname}"
+    return f"{_file_name(code.co_filename)}:{code.co_qualname}"
+
+
+def _file_name(path: str) -> str:
+    return path.replace("\\", "/").rpartition("/")[2]
 
 
 def _where() -> str | None:
@@ -393,6 +397,6 @@ def _where() -> str | None:
     while frame is not None:
         path = frame.f_code.co_filename
         if not path.startswith((_PACKAGE, _ASYNCIO)):
-            return f"{Path(path).name}:{frame.f_lineno}, in {frame.f_code.co_qualname}"
+            return f"{_file_name(path)}:{frame.f_lineno}, in {frame.f_code.co_qualname}"
         frame = frame.f_back  # type: ignore[assignment] # None ends the walk
     return None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from pledger import errors
 from pledger.client import History
 from pledger.engine.loading import identity_of
-from pledger.history import events, payloads, transition
+from pledger.history import events, transition
 from pledger.testing.replaying import replay
 
 if TYPE_CHECKING:
@@ -88,7 +88,10 @@ def every_outcome_was_seen_outside(sim: Simulation) -> list[str]:
             if not isinstance(outcome, events.ActivityCompleted):
                 continue
             seen = [each for each in began if each.number == outcome.attempt and each.returned]
-            if not seen or [payloads.decode(outcome.result)] != [each.result for each in seen]:
+            result = (
+                sim.activities[activity.activity_type].signature.decode_result(outcome.result) if activity else None
+            )
+            if not seen or [result] != [each.result for each in seen]:
                 found.append(f"results are true: {record.run_id} event {position}: {outcome} is not of {began}")
     return found
 

@@ -7,6 +7,7 @@ weather, and its end.
 from __future__ import annotations
 
 import asyncio
+import functools
 import random
 import traceback
 from collections.abc import Awaitable, Callable, Sequence
@@ -104,7 +105,7 @@ class SimulatedStore(MemoryStore):
     def _write(self, state: State, batch: Sequence[port.Operation]) -> list[port.Answer]:
         sessions = self._process.session_keys
         return [
-            self._auditor.judge(operation, sessions, lambda operation=operation: commit(state, [operation])[0])
+            self._auditor.judge(operation, sessions, functools.partial(_commit_one, state, operation))
             for operation in batch
         ]
 
@@ -129,7 +130,7 @@ class _Weather:
         self._process = process
         self._dice = process.dice
 
-    def before(self, verb: str, detail: tuple[object, ...]) -> Awaitable[None] | None:
+    def before(self, verb: str, _: tuple[object, ...]) -> Awaitable[None] | None:
         if verb == "wait_for_change":
             return None
         faults = self._process.surroundings.faults()
@@ -141,7 +142,7 @@ class _Weather:
             self._fail("store_unavailable", verb)
         return self._latency(verb, faults)
 
-    def after(self, verb: str, detail: tuple[object, ...]) -> Awaitable[None] | None:
+    def after(self, verb: str, _: tuple[object, ...]) -> Awaitable[None] | None:
         if verb == "wait_for_change":
             return None
         faults = self._process.surroundings.faults()
@@ -189,7 +190,7 @@ class Process:
         self.surroundings = surroundings
         self.name = name
         self.dice = dice
-        self.loop = NodeLoop(surroundings.scheduler, name, clock, self._unhandled)
+        self.loop = NodeLoop(surroundings.scheduler, name, clock, self._unhandled)  # type: ignore[abstract] # as far as it is used
         self.store = SimulatedStore(self, surroundings.auditor)
         self.engine: Engine | None = None
         self.session_keys: set[int] = set()
@@ -335,3 +336,7 @@ _DULL: Final = frozenset({0, "", "default"})
 
 def _answer(answer: port.Answer) -> str:
     return answer.name if isinstance(answer, port.Reply) else type(answer).__name__
+
+
+def _commit_one(state: State, operation: port.Operation) -> port.Answer:
+    return commit(state, [operation])[0]

@@ -18,7 +18,7 @@ def replay(history: History | bytes | str | Path, workflow: Callable[..., Any] |
     """Replay a history against the workflow; how many events it has.
 
     history: from `handle.history()`, the JSON text that `pledger history --json` writes, or the path of a file with it.
-    Raises NondeterminismError naming the first difference, PayloadError for what is no history, or what the code raises.
+    Raises NondeterminismError naming the first difference, PayloadError for what is no history, what the code raises.
     """
     found = history if isinstance(history, History) else _read(history)
     definition = WorkflowDefinition.of(workflow)

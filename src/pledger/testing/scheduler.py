@@ -1,9 +1,9 @@
 """One thread, one virtual clock, many simulated processes: who runs next is drawn from the seed.
 
-A *node* is one process: a loop of its own with its own clock. Its callbacks run in the order in which they became ready,
-as on any asyncio loop; those of different nodes are interleaved by the dice. When nothing is ready anywhere, time jumps
-to the next timer. Nothing here reads a real clock, a selector or a thread, so one seed is one execution, bit for bit;
-`digest` says so.
+A *node* is one process: a loop of its own with its own clock. Its callbacks run in the order in which they became
+ready, as on any asyncio loop; those of different nodes are interleaved by the dice. When nothing is ready anywhere,
+time jumps to the next timer. Nothing here reads a real clock, a selector or a thread, so one seed is one execution, bit for
+bit; `digest` says so.
 
 A node can be killed (nothing of it ever runs again, no `finally` either), paused and resumed (its timers are then late,
 as after SIGSTOP), and its clock may run fast, slow or jump.
@@ -176,7 +176,10 @@ class NodeLoop(asyncio.AbstractEventLoop):
         return task
 
     def run_in_executor(  # type: ignore[override]
-        self, executor: Any, func: Callable[..., T], *args: Any
+        self,
+        executor: Any,  # noqa: ARG002 - the loop's own signature
+        func: Callable[..., T],
+        *args: Any,
     ) -> asyncio.Future[T]:
         future: asyncio.Future[T] = self.create_future()
 

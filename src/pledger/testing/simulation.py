@@ -1,5 +1,6 @@
-"""`Simulation`: whole workers and clients on one ledger, in one thread and in virtual time, with everything drawn from a
-seed: who runs when, how long the store takes, what goes wrong.
+"""`Simulation`: whole workers and clients on one ledger, in one thread and in virtual time.
+
+Everything is drawn from a seed: who runs when, how long the store takes, what goes wrong.
 
     sim = Simulation(seed, workflows=[fulfil], activities=[charge_card], faults=Faults.swarm(seed))
     sim.start(fulfil, order, id="order-1")
@@ -95,6 +96,7 @@ class Simulation:
         self._dice = random.Random(f"simulation {seed}")  # noqa: S311 - a test, no secret
         self._faults = faults or Faults()
         self._activities = activities
+        self.activities = {each.name: each for each in activities}
         self._scheduler = Scheduler(self._new_dice())
         self._clock_ahead_ms = 0
         self.state = State(clock=self._store_ms)

@@ -34,7 +34,8 @@ SLOW_MAX_S: Final = 60.0
 class AttemptSeen:
     """One attempt of an activity as the outside saw it begin. process: which one ran it.
 
-    returned: whether its code came to an end with `result`; one that raised, was stopped or died with its process has not.
+    returned: whether its code came to an end with `result`; one that raised, was stopped or died with its process has
+    not.
     """
 
     number: int
@@ -46,8 +47,8 @@ class AttemptSeen:
 
 @dataclass(slots=True)
 class Activity:
-    """All attempts of one activity. maximum: how many its policy allows, 0 for any number. key: as the attempts know it,
-    one for all of them."""
+    """All attempts of one activity. maximum: how many its policy allows, 0 for any number. keys: what the attempts know
+    as the idempotency key; it must be one."""
 
     activity_type: str
     maximum: int

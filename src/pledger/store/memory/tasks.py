@@ -122,7 +122,11 @@ def claim_tasks(
         if task.due_ms <= now_ms and task.task_queue == task_queue and task.activity_type in activity_types
     ]
     due.sort(key=lambda task: (task.due_ms, task.run_key, task.event_id))
-    claimed = [replace(task, state="started", owner=session_key, started_ms=now_ms) for task in due[:limit]]
+    claimed = [
+        # Of an attempt that was lost with its worker the log shall say when it started.
+        replace(task, state="started", owner=session_key, started_ms=task.started_ms if task.lost else now_ms)
+        for task in due[:limit]
+    ]
     for task in claimed:
         state.tasks[task.run_key][task.event_id] = task
     return claimed
