@@ -1,5 +1,7 @@
-"""Reference workflows: between them they use every feature. Each is small, and right under any fault: whatever happens to
-its workers, it must end as its case in `cases.py` says."""
+"""Reference workflows: between them they use every feature.
+
+Each is small, and right under any fault: whatever happens to its workers, it must end as its case in `cases.py` says.
+"""
 
 from __future__ import annotations
 
