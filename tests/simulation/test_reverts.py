@@ -217,10 +217,11 @@ def timers_by_a_clock_that_is_ahead(patch: pytest.MonkeyPatch) -> None:
 DEATHS = Faults(kill=0.3, kill_at_commit=0.05, pause=0.3, restart=0.1)
 LOST = Faults(reply_lost=0.1, store_unavailable=0.1)
 RETRIES_LOST = Faults(reply_lost=0.1, effect_refused=0.5)
+JUMPS = Faults(clock_jump=0.3)
 STANDSTILLS = Faults(pause=0.6, slow_store=0.3)
 
 REVERTS = [
-    Revert(no_fence, {"no write with an old fence", "one writer per run"}, DEATHS),
+    Revert(no_fence, {"no write with an old fence", "one writer per run"}, STANDSTILLS, ("sleeper",) * 6),
     Revert(no_compare_and_set, {"compare-and-set", "facts are immutable"}, LOST),
     Revert(terminated_whatever_it_is, {"compare-and-set", "terminal states absorb"}, LOST, ("terminated",)),
     Revert(messages_are_not_known_again, {"messages are delivered once"}, Faults(duplicate_message=0.5)),
@@ -229,11 +230,11 @@ REVERTS = [
     Revert(lost_attempts_do_not_count, {"attempts are counted", "never more than maximum_attempts"}, DEATHS),
     Revert(lost_eager_attempts_do_not_count, {"attempts are counted"}, DEATHS),
     Revert(effects_before_their_intent, {"intent before effect"}, Faults()),
-    Revert(outcomes_of_an_earlier_lease_count, {"late outcomes are refused"}, STANDSTILLS, ("beating", "race-won")),
+    Revert(outcomes_of_an_earlier_lease_count, {"late outcomes are refused"}, JUMPS, ("beating", "race-won")),
     Revert(
         retries_are_put_back_after_their_outcome, {"attempts are counted", "one outcome per position"}, RETRIES_LOST
     ),
-    Revert(outcomes_go_to_a_run_that_is_handed_back, {"every open run has a waker", "everything finishes"}, Faults()),
+    Revert(outcomes_go_to_a_run_that_is_handed_back, {"everything finishes"}, Faults(slow_store=0.3)),
     Revert(runs_may_leave_with_what_is_known_here_alone, {"every open run has a waker"}, Faults()),
     Revert(an_earlier_lease_counts, {"everything finishes"}, STANDSTILLS, ("collector",) * 6),
     Revert(a_late_read_delivers_again, {"messages are delivered once", "no run blocks"}, Faults()),

@@ -2,8 +2,8 @@
 
 A *node* is one process: a loop of its own with its own clock. Its callbacks run in the order in which they became
 ready, as on any asyncio loop; those of different nodes are interleaved by the dice. When nothing is ready anywhere,
-time jumps to the next timer. Nothing here reads a real clock, a selector or a thread, so one seed is one execution, bit for
-bit; `digest` says so.
+time jumps to the next timer. Nothing here reads a real clock, a selector or a thread, so one seed is one execution, bit
+for bit; `digest` says so.
 
 A node can be killed (nothing of it ever runs again, no `finally` either), paused and resumed (its timers are then late,
 as after SIGSTOP), and its clock may run fast, slow or jump.
