@@ -68,7 +68,7 @@ class Runs(Protocol):
 
 
 class Activities:
-    """The attempts of one worker. slots: how many more may start."""
+    """The attempts of one worker. slots: how many more may start. slot_freed: called when one is free after none was."""
 
     def __init__(
         self,
@@ -87,6 +87,7 @@ class Activities:
     ) -> None:
         self.definitions = definitions
         self.slots = concurrent_max
+        self.slot_freed: Callable[[], None] = lambda: None  # set by the engine: the intake may claim again
         self._committer = committer
         self._clock = clock
         self._loop = loop
@@ -176,6 +177,11 @@ class Activities:
         self._executors.start(attempt, args, self._done)
         self._arm(attempt)
 
+    def _free_slot(self) -> None:
+        self.slots += 1
+        if self.slots == 1:
+            self.slot_freed()
+
     # Ending -----------------------------------------------------------------------------------------------------------
 
     def _done(self, attempt: Attempt, result: Any, error: BaseException | None) -> None:
@@ -208,7 +214,7 @@ class Activities:
         self._deliver(attempt, ActivityCompleted(attempt.event_id, encoded, attempt.number), ())
 
     def _late(self, attempt: Attempt, error: BaseException | None) -> None:
-        self.slots += 1
+        self._free_slot()
         if not isinstance(error, asyncio.CancelledError):
             # An abandoned thread came back: its result no longer counts, but nothing is hidden.
             failure = None if error is None else failures.from_exception(error)
@@ -228,7 +234,7 @@ class Activities:
         if self._attempts.get((attempt.run_key, attempt.event_id)) is attempt:
             del self._attempts[attempt.run_key, attempt.event_id]
         if attempt.task is None:
-            self.slots += 1
+            self._free_slot()
         if self._idle:
             self._signal_idle()
 

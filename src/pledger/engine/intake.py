@@ -79,6 +79,7 @@ class Intake:
         self._due_ms: int | None = None
         self._look_at = 0.0
         self._looked_at = 0
+        self._tasks_wait = False
         self._changed = True
         self._doubt = False
         self._stopping = False
@@ -115,6 +116,11 @@ class Intake:
         if due_ms is not None and (self._due_ms is None or due_ms < self._due_ms):
             self._due_ms = due_ms
             self._wake.set()
+
+    def slot_freed(self) -> None:
+        """One more attempt may start here, after none could."""
+        if self._tasks_wait:
+            self.changed()
 
     def in_doubt(self) -> None:
         """The store failed a call that may have taken effect all the same: something may be ours unknown to us."""
@@ -191,6 +197,7 @@ class Intake:
             for task in tasks:
                 self._activities.start_claimed(task, _identity_of(task))
             more = len(tasks) == slots
+        self._tasks_wait = more or slots == 0
         for task in await self._store.expired_tasks(now_ms, CLAIM_MAX):
             self._expire(task)
         room = min(self._cached_max + CLAIM_MAX - len(self._runs.active) - len(self._loads), CLAIM_MAX)

@@ -379,8 +379,11 @@ class Runs:
             self.arm(run)
         if run.inputs:
             self.make_ready(run)
-        elif run.waiting:
+            return
+        if run.waiting:
             self._at_rest(run)
+        if len(self.active) > self._cached_max:
+            self._committer.kick()  # for one turn more: now that it rests, it or an older one may leave
 
     def lost(self, built: InFlight) -> None:
         """Somebody else owns the run, or closed it: what we did was never real."""
