@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
@@ -68,7 +68,11 @@ class Runs(Protocol):
 
 
 class Activities:
-    """The attempts of one worker. slots: how many more may start. slot_freed: called when one is free after none was."""
+    """The attempts of one worker.
+
+    slots: how many more may start. slot_freed: called when there is one after there was none. leaving: the worker is
+    going, and no activity is placed here any more.
+    """
 
     def __init__(
         self,
@@ -87,6 +91,7 @@ class Activities:
     ) -> None:
         self.definitions = definitions
         self.slots = concurrent_max
+        self.leaving = False
         self.slot_freed: Callable[[], None] = lambda: None  # set by the engine: the intake may claim again
         self._committer = committer
         self._clock = clock
@@ -106,7 +111,7 @@ class Activities:
 
     def can_start(self, command: ScheduleActivity) -> bool:
         """Whether this worker may run the activity now, next to its run."""
-        return self.slots > 0 and command.activity_type in self.definitions
+        return self.slots > 0 and not self.leaving and command.activity_type in self.definitions
 
     def reserve(self) -> None:
         """Take a slot for an eager attempt, before the transition that schedules it is written."""
@@ -464,6 +469,12 @@ class Activities:
             attempt = self._attempts.get((run_key, event_id))
             if attempt is not None and attempt.row is None:
                 self.cancel(run_key, event_id, reason)
+
+    def stop_claimed(self, reason: str) -> None:
+        """The rows of these attempts are somebody else's now: their outcome no longer counts, so they stop."""
+        for attempt in self.attempts():
+            if attempt.row is not None and attempt.ending is None:
+                self._stop(attempt, _cancelled(reason))
 
     def has_eager(self, run_key: int, event_ids: Iterable[int]) -> bool:
         """Whether one of the run's pending activities is known here alone, which ties the run to this worker: it runs

@@ -152,22 +152,28 @@ class Engine:
     async def stop(self, grace_s: float) -> None:
         """Claim nothing more, let attempts finish for `grace_s`, hand the runs back, give the lease up."""
         self._stopping = True
-        await self._intake.stop()
-        self.connection.detach(self)
-        if not await self.activities.wait_idle(grace_s):
-            logger.warning(
-                "%d activities did not end within the grace period of %g s; other workers will try them again",
-                self.activities.running,
-                grace_s,
-            )
-            self.activities.interrupt()
-            await self.activities.wait_idle(1.0)
-        await self.connection.committer.drain()
-        await self._hand_back()
-        await self._verification.stop()
-        self.runs.stop()
-        self.activities.close()
-        self._watchdog.stop()
+        self.activities.leaving = True
+        try:
+            await self._intake.stop()
+            self.connection.detach(self)
+            await self.connection.committer.drain()  # what was placed here before has begun after this
+            if not await self.activities.wait_idle(grace_s):
+                logger.warning(
+                    "%d activities did not end within the grace period of %g s; other workers will try them again",
+                    self.activities.running,
+                    grace_s,
+                )
+                self.activities.interrupt()
+                await self.activities.wait_idle(1.0)
+            await self.connection.committer.drain()
+            await self._hand_back()
+            await self._verification.stop()
+        finally:
+            # Also when the stop itself was cancelled: no lease outlives its worker.
+            self.runs.stop()
+            self.activities.close()
+            self._watchdog.stop()
+            self._heart.stop()
         await self.session.close()
 
     async def _hand_back(self) -> None:
@@ -188,6 +194,7 @@ class Engine:
         """The session was buried while this process slept: nothing here is ours any more. Begin anew."""
         logger.error("the lease of %s is lost; its runs belong to others now", self.identity)
         self.runs.forget_all("the worker lost its lease")
+        self.activities.stop_claimed("the worker lost its lease")
         self._heart.stop()
         if not self._stopping:
             self._loop.create_task(self._reopen(), name="pledger-reopen")

@@ -379,7 +379,10 @@ class Runs:
             self.arm(run)
         if run.inputs:
             self.make_ready(run)
-            return
+        else:
+            self._rest(run)
+
+    def _rest(self, run: ActiveRun) -> None:
         if run.waiting:
             self._at_rest(run)
         if len(self.active) > self._cached_max:
