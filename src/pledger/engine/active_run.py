@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pledger.history.events import Input
+    from pledger.engine.attempt import Attempt
+    from pledger.history.events import ActivityCompleted, ActivityFailed, Input
     from pledger.machine.context import RunIdentity
     from pledger.machine.machine import Machine
 
@@ -16,6 +17,7 @@ class ActiveRun:
     """inputs wait for the next transition; origins say where each came from: a positive message_key (inbox), the
     negated event id of its task row, or 0 (nothing stored but the history).
 
+    outcomes: those among the inputs that attempts of this worker brought; outcomes_applied: of the newest activation.
     head, last_event, time_ms: of its newest durable transition. code: identity last recorded in its history.
     deadline_ms: when the run times out, or None. in_flight: a transition is being committed (at most one).
     gone: it left memory; nothing may act for it any more. taken: message_keys that became inputs; delivered: those of
@@ -39,6 +41,8 @@ class ActiveRun:
         "last_event",
         "machine",
         "origins",
+        "outcomes",
+        "outcomes_applied",
         "ready",
         "releasing",
         "run_key",
@@ -62,6 +66,8 @@ class ActiveRun:
         self.deadline_ms: int | None = None
         self.inputs: list[Input] = []
         self.origins: list[int] = []
+        self.outcomes: list[tuple[Attempt, ActivityCompleted | ActivityFailed]] = []
+        self.outcomes_applied: list[tuple[Attempt, ActivityCompleted | ActivityFailed]] = []
         self.taken: set[int] = set()
         self.delivered: list[int] = []
         self.in_flight = False

@@ -52,7 +52,7 @@ decode_outcome = _outcome_decoder.decode
 class Runs(Protocol):
     """What activities tell the runs of this worker."""
 
-    def outcome(self, run_key: int, event_id: int, outcome: ActivityCompleted | ActivityFailed, *, row: bool) -> bool:
+    def outcome(self, attempt: Attempt, outcome: ActivityCompleted | ActivityFailed, *, row: bool) -> bool:
         """Hand an outcome to a run that this worker owns; False when it does not own it. row: it has a task row."""
         ...
 
@@ -105,6 +105,7 @@ class Activities:
         self._deadlines = Deadlines(loop, clock, self._check_deadline)
         self._attempts: dict[tuple[int, int], Attempt] = {}
         self._unwritten: set[tuple[int, int]] = set()
+        self._held: dict[int, list[tuple[Attempt, port.FinishTask]]] = {}
         self._idle: list[asyncio.Future[None]] = []
 
     # Starting ---------------------------------------------------------------------------------------------------------
@@ -273,7 +274,7 @@ class Activities:
         # What began under an earlier lease has been counted as lost; the run may be ours again, the attempt is not.
         ours = self._runs.owns(attempt.run_key, attempt.fence) if row is None else row.owner == self._session_key()
         has_row = row is not None or attempt.row_sent
-        if ours and self._runs.outcome(attempt.run_key, attempt.event_id, outcome, row=has_row):
+        if ours and self._runs.outcome(attempt, outcome, row=has_row):
             if records:
                 self._committer.submit(port.LogAttempts(records), lambda _: None)
             return
@@ -316,8 +317,34 @@ class Activities:
         self._unwritten.add((put.task.run_key, put.task.event_id))
         self._committer.submit(put, lambda answer: self._put(put, answer))
 
+    def leave_behind(
+        self, run_key: int, outcomes: Sequence[tuple[Attempt, ActivityCompleted | ActivityFailed]]
+    ) -> list[TaskRow]:
+        """The rows that a run needs which is let go by a block: of the outcomes that no transition took, and of the
+        attempts that run beside it and go on without it. What becomes of those waits until `left`."""
+        rows = []
+        for attempt, outcome in outcomes:
+            row = attempt.row or self._started_row(attempt)
+            rows.append(msgspec.structs.replace(row, state="done", owner=None, outcome=encode_record(outcome)))
+        for attempt in self._attempts.values():
+            if attempt.run_key == run_key and attempt.row is None and attempt.ending is None:
+                attempt.row = self._started_row(attempt)
+                rows.append(attempt.row)
+        if rows:
+            self._held[run_key] = []
+        return rows
+
+    def left(self, run_key: int) -> None:
+        """The rows of `leave_behind` are written, or never will be."""
+        for attempt, finish in self._held.pop(run_key, ()):
+            self._finish(attempt, finish)
+
     def _finish(self, attempt: Attempt, finish: port.FinishTask) -> None:
         self._unwritten.add((attempt.run_key, attempt.event_id))
+        held = self._held.get(attempt.run_key)
+        if held is not None:
+            held.append((attempt, finish))
+            return
         self._committer.submit(finish, lambda answer: self._finished(attempt, finish, answer))
 
     def _finished(self, attempt: Attempt, finish: port.FinishTask, answer: Answer) -> None:
@@ -503,19 +530,7 @@ class Activities:
         attempt.unwritten_beat = False
         if attempt.row is None:
             # The first heartbeat of an eager attempt gives it a row of its own.
-            row = self.task_row(
-                attempt.identity,
-                attempt.run_key,
-                attempt.event_id,
-                attempt.command,
-                number=attempt.number,
-                due_ms=attempt.started_ms,
-                scheduled_ms=attempt.scheduled_ms,
-                heartbeat=attempt.heartbeat,
-            )
-            started = msgspec.structs.replace(
-                row, state="started", started_ms=attempt.started_ms, owner=self._session_key(), expires_ms=None
-            )
+            started = self._started_row(attempt)
             put = port.PutTask(attempt.fence, started)
             attempt.row_sent = True
             self._committer.submit(put, lambda answer: self._has_row(attempt, started, answer))
@@ -524,6 +539,22 @@ class Activities:
                 attempt.run_key, attempt.event_id, attempt.number, attempt.row.owner, attempt.heartbeat
             )
             self._committer.submit(beat, lambda answer: self._beaten(attempt, answer))
+
+    def _started_row(self, attempt: Attempt) -> TaskRow:
+        """The row of an attempt that began without one."""
+        row = self.task_row(
+            attempt.identity,
+            attempt.run_key,
+            attempt.event_id,
+            attempt.command,
+            number=attempt.number,
+            due_ms=attempt.started_ms,
+            scheduled_ms=attempt.scheduled_ms,
+            heartbeat=attempt.heartbeat,
+        )
+        return msgspec.structs.replace(
+            row, state="started", started_ms=attempt.started_ms, owner=self._session_key(), expires_ms=None
+        )
 
     def _has_row(self, attempt: Attempt, row: TaskRow, answer: Answer) -> None:
         if answer in (port.Reply.WON, port.Reply.DUPLICATE) and not attempt.finished:

@@ -257,12 +257,17 @@ class Release(Write):
 
 
 class Block(Write):
-    """The owner lets go of a run that its code cannot carry on. reason: JSON object. Answered WON or LOST."""
+    """The owner lets go of a run that its code cannot carry on. reason: JSON object. Answered WON or LOST.
+
+    tasks: rows to write (or overwrite): what the run's activities have brought or still do, and its history does not
+    say, so that nothing that was done is lost by a bug.
+    """
 
     run_key: int
     fence: int
     reason: bytes
     code: str
+    tasks: Sequence[TaskRow] = ()
 
 
 class ConfirmClaim(Write):

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from pledger.engine.activities import Activities
+    from pledger.engine.attempt import Attempt
     from pledger.engine.committer import Committer
     from pledger.engine.port import Answer, RunStatus, StartRun, TaskRow
     from pledger.engine.session import LedgerClock
@@ -147,13 +148,14 @@ class Runs:
 
     # What reaches a run -----------------------------------------------------------------------------------------------
 
-    def outcome(self, run_key: int, event_id: int, outcome: ActivityCompleted | ActivityFailed, *, row: bool) -> bool:
+    def outcome(self, attempt: Attempt, outcome: ActivityCompleted | ActivityFailed, *, row: bool) -> bool:
         """See `activities.Runs`."""
-        run = self.active.get(run_key)
+        run = self.active.get(attempt.run_key)
         if run is None or run.gone or run.releasing:
             return False  # a run that is being handed back makes no more transitions here: the outcome would be lost
         run.inputs.append(outcome)
-        run.origins.append(-event_id if row else 0)
+        run.origins.append(-attempt.event_id if row else 0)
+        run.outcomes.append((attempt, outcome))
         if not run.ready and not run.in_flight:
             run.ready = True
             self._ready.append(run)
@@ -266,6 +268,7 @@ class Runs:
         now_ms = max(run.time_ms, self._clock.now_ms())
         inputs, origins = run.inputs, run.origins
         run.inputs, run.origins = [], []
+        run.outcomes_applied, run.outcomes = run.outcomes, []
         timed_out = run.deadline_ms is not None and run.deadline_ms <= now_ms
         commands: list[Command] = []
         consumed = 1
@@ -438,8 +441,10 @@ class Runs:
         self.block_with(run, reason)
 
     def block_with(self, run: ActiveRun, reason: bytes) -> None:
+        rows = self.activities.leave_behind(run.run_key, [*run.outcomes_applied, *run.outcomes])
         self.forget(run, "the run is blocked")
-        self.let_go(port.Block(run.run_key, run.fence, reason, self.codes[run.identity.workflow_type]))
+        operation = port.Block(run.run_key, run.fence, reason, self.codes[run.identity.workflow_type], rows)
+        self.let_go(operation, lambda: self.activities.left(run.run_key))
 
     def let_go(self, operation: port.Block | port.Release, done: Callable[[], None] | None = None) -> None:
         """Write that a run is not held here any more, as often as it takes. done: called once that is settled."""

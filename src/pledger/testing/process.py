@@ -59,7 +59,7 @@ SLOW_S: Final = 3.0
 
 
 class Surroundings:
-    """What all processes of one simulation share. hit: counts a fault. faults: as they are now."""
+    """What all processes of one simulation share. hit: counts a fault. faults, workflows: as they are now."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Surroundings:
         *,
         faults: Callable[[], Faults],
         hit: Callable[[str], None],
-        workflows: Sequence[WorkflowDefinition],
+        workflows: Callable[[], list[WorkflowDefinition]],
         activities: Callable[[str], list[ActivityDefinition[Any, Any]]],
         task_queue: str,
     ) -> None:
@@ -195,6 +195,7 @@ class Process:
         self.engine: Engine | None = None
         self.session_keys: set[int] = set()
         self.ended: str | None = None
+        self._leaving = False
         self._code = code
         self._limits = limits
         self._programs = programs
@@ -223,7 +224,8 @@ class Process:
 
     def leave(self) -> None:
         """Shut down gracefully, as at SIGTERM."""
-        if self.alive:
+        if self.alive and not self._leaving:
+            self._leaving = True
             self.loop.call_soon(lambda: self.loop.create_task(self._leave(), name="leave"))
 
     def _end(self, how: str) -> None:
@@ -256,7 +258,7 @@ class Process:
     def _new_engine(self, connection: Connection, limits: Limits) -> Engine:
         return Engine(
             connection,
-            workflows=self.surroundings.workflows,
+            workflows=self.surroundings.workflows(),
             activities=self.surroundings.activities(self.name),
             task_queue=self.surroundings.task_queue,
             code=self._code,
@@ -301,6 +303,8 @@ class Process:
                 await self._connection.close()
         except errors.StoreError as error:
             self.note(f"did not close well: {error}")
+        except Exception as error:  # noqa: BLE001 - whatever it is, the process hangs
+            self._unhandled(error)
         self._end("left")
 
 

@@ -100,6 +100,16 @@ class NodeLoop(asyncio.AbstractEventLoop):
                 _close(coroutine)
         self._tasks.clear()
 
+    def pending(self) -> list[str]:
+        """Where its tasks wait, for the report."""
+        told = []
+        for task in self._tasks:
+            if not task.done():
+                frames = task.get_stack()
+                where = f"{frames[-1].f_code.co_qualname}, line {frames[-1].f_lineno}" if frames else "nowhere"
+                told.append(f"{task.get_name()} in {where}")
+        return told
+
     # For the scheduler ------------------------------------------------------------------------------------------------
 
     @property

@@ -38,6 +38,7 @@ EPOCH_MS: Final = 1_000_000_000_000
 #: Faults happen for so long at most, and everything must have finished so long after they stopped (virtual seconds).
 FAULTS_LAST_S: Final = 60.0
 SETTLE_S: Final = 600.0
+DEPLOY_WITHIN_S: Final = 20.0
 #: The jumps of the store's clock.
 _JUMP_FORWARD_S: Final = 3600.0
 _JUMP_BACK_S: Final = 60.0
@@ -70,8 +71,11 @@ class Simulation:
     """seed: everything is drawn from it. workers, clients: how many processes of each kind; workers have client
     programs too. limits: of the workers; by default each draws its own, small ones among them.
 
-    state: the ledger. world: the outside. programs: the client programs with what they were told. hits: how often each
-    fault happened. digest: equal for equal executions. now_s: virtual time since the start.
+    deploy: workflows in place of those of the same name, in processes that start after some moment: until all have, old
+    and new code work side by side. Runs of these may block meanwhile, and must go on in the end.
+    state: the ledger. world: the outside. workflows: those of the end, by name. programs: the client programs with what
+    they were told. hits: how often each fault happened. digest: equal for equal executions. now_s: virtual time since
+    the start.
     """
 
     def __init__(
@@ -84,6 +88,7 @@ class Simulation:
         workers: int = 3,
         clients: int = 1,
         limits: Limits | None = None,
+        deploy: Sequence[Callable[..., Any] | type] = (),
         task_queue: str = "default",
     ) -> None:
         if workers < 1:
@@ -92,7 +97,9 @@ class Simulation:
         self.seed = seed
         self.hits: Counter[str] = Counter()
         self.programs: list[Program] = []
-        self.workflows = {each.name: each for each in map(WorkflowDefinition.of, workflows)}
+        self._workflows = {each.name: each for each in map(WorkflowDefinition.of, workflows)}
+        self._deploy = {each.name: each for each in map(WorkflowDefinition.of, deploy)}
+        self.workflows = self._workflows | self._deploy
         self._dice = random.Random(f"simulation {seed}")  # noqa: S311 - a test, no secret
         self._faults = faults or Faults()
         self._activities = activities
@@ -100,7 +107,7 @@ class Simulation:
         self._scheduler = Scheduler(self._new_dice())
         self._clock_ahead_ms = 0
         self.state = State(clock=self._store_ms)
-        self.auditor = Auditor(self.state)
+        self.auditor = Auditor(self.state, self._deploy)
         self.world = World(
             self._new_dice(),
             now_s=lambda: self._scheduler.now_s,
@@ -114,7 +121,7 @@ class Simulation:
             self.auditor,
             faults=lambda: self._faults,
             hit=self._hit,
-            workflows=list(self.workflows.values()),
+            workflows=lambda: list(self._workflows.values()),
             activities=lambda name: [self.world.watch(each, name) for each in self._activities],
             task_queue=task_queue,
         )
@@ -161,6 +168,8 @@ class Simulation:
                 for seat in self._seats:
                     self._sit_down(seat)
                 self._plan_faults()
+                if self._deploy:
+                    self._scheduler.at(self._dice.random() * DEPLOY_WITHIN_S, self._deploy_now)
                 self._run(self._all_done, FAULTS_LAST_S)
                 self._calm_down()
                 if not self._run(self._all_closed, self.now_s + SETTLE_S):
@@ -218,8 +227,10 @@ class Simulation:
             if seat.process is not None:
                 seat.process.leave()
         if not self._run(lambda: all(each.process is None for each in self._seats), self.now_s + SETTLE_S):
-            still = [each.name for each in self._seats if each.process is not None]
-            self.auditor.violated("processes can shut down", ", ".join(still))
+            for seat in self._seats:
+                if seat.process is not None:
+                    tasks = "; ".join(seat.process.loop.pending())
+                    self.auditor.violated("processes can shut down", f"{seat.process.name} waits: {tasks}")
         self._stop_if_violated()
 
     # Processes --------------------------------------------------------------------------------------------------------
@@ -301,11 +312,15 @@ class Simulation:
         for seat in self._seats:
             if seat.process is not None:
                 seat.process.loop.paused = False
-        if any(run.blocked is not None for run in self.state.runs.values()):
-            self._code = "code-2"
+        if self._deploy or any(run.blocked is not None for run in self.state.runs.values()):
+            self._deploy_now()
             for seat in self._seats:
                 if seat.process is not None:
                     seat.process.leave()
+
+    def _deploy_now(self) -> None:
+        """From now on processes start with the new code."""
+        self._code, self._workflows = "code-2", self.workflows
 
     def _anybody(self) -> Process | None:
         present = [each.process for each in self._seats if each.process is not None]

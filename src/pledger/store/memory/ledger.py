@@ -114,6 +114,7 @@ def block(state: State, op: Block) -> Answer:
     run = state.owned_run(op.run_key, op.fence)
     if run is None:
         return Reply.LOST
+    tasks.change_tasks(state, op.run_key, op.tasks, (), ())
     # Due at once, for code that may do better: what the run was waiting for may have been what its code failed on.
     state.runs[op.run_key] = replace(state.let_go(run, 0), blocked=op.reason, blocked_code=op.code, claims=0)
     return Reply.WON

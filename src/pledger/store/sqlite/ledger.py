@@ -115,6 +115,7 @@ def block(cursor: Cursor, op: Block) -> Answer:
     cursor.execute(_SQL["block"], (op.reason, op.code, op.run_key, op.fence))
     if not cursor.changes():
         return Reply.LOST
+    tasks.change_tasks(cursor, op.run_key, op.tasks)
     cursor.execute(_SQL["drop_wake"], (op.run_key,))
     return Reply.WON
 
