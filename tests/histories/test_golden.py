@@ -5,10 +5,13 @@ A failure here is a bug in the engine, never a reason to record anew. What a his
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -95,24 +98,52 @@ REPLAY = "from tests.histories.cases import replay_all; print(sum(events for _, 
 
 @pytest.mark.parametrize("minor", range(11, 15), ids=lambda minor: f"3.{minor}")
 def test_they_replay_on_every_python(minor: int) -> None:
-    python = sys.executable if sys.version_info[:2] == (3, minor) else shutil.which(f"python3.{minor}")
-    if python is None:
-        pytest.skip(f"there is no python3.{minor} here")
-    probed = run(python, minor, PROBE)
-    if probed.returncode != 0:
-        lines = probed.stderr.strip().splitlines() or ["it says nothing"]
-        pytest.skip(f"python3.{minor} cannot run it: {lines[-1]}")
-    replayed = run(python, minor, REPLAY)
+    replayed = run(python_of(minor), minor, "-W", "error", "-c", REPLAY)
     assert replayed.returncode == 0, replayed.stderr
     assert int(replayed.stdout) == sum(count for _, count in replay_all())
 
 
-def run(python: str, minor: int, code: str) -> subprocess.CompletedProcess[str]:
+def python_of(minor: int) -> str:
+    """A Python of this version that has what the library needs: this one, one on the `PATH`, or an environment made of
+    that. Skips the test where there is none."""
+    if sys.version_info[:2] == (3, minor):
+        return sys.executable
+    found = shutil.which(f"python3.{minor}")
+    if found is None or run(found, minor, "-c", "").returncode != 0:
+        pytest.skip(f"there is no python3.{minor} here")
+    if run(found, minor, "-c", PROBE).returncode == 0:
+        return found
+    locked = "".join(requirement for name, requirement in locked_requirements() if name in ("apsw", "msgspec"))
+    folder = ROOT / "build" / "pythons" / f"3.{minor}-{hashlib.blake2b(locked.encode(), digest_size=6).hexdigest()}"
+    python = str(folder / "bin" / "python")
+    if not folder.exists():
+        with tempfile.TemporaryDirectory() as scratch:
+            requirements = Path(scratch, "requirements.txt")
+            requirements.write_text(locked, encoding="utf-8")
+            pip = ("-m", "pip", "install", "--quiet", "--no-deps", "--require-hashes", "-r", str(requirements))
+            made = run(found, minor, "-m", "venv", str(folder))
+            if made.returncode == 0:
+                made = run(python, minor, *pip)
+        if made.returncode != 0:
+            shutil.rmtree(folder, ignore_errors=True)
+            pytest.skip(f"python3.{minor} has not got what it needs: {(made.stderr or made.stdout).strip()[-200:]}")
+    return python
+
+
+def locked_requirements() -> Iterator[tuple[str, str]]:
+    """(name, its lines with version and hashes) of each package in the lock."""
+    lock = (ROOT / "requirements" / "dev.txt").read_text(encoding="utf-8")
+    for found in re.finditer(r"^([a-z0-9-]+)==.*\n(?:    --hash=.*\n)+", lock, re.MULTILINE):
+        yield found.group(1), found.group()
+
+
+def run(python: str, minor: int, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
         "PYTHONHASHSEED": str(minor),
         "PYENV_VERSION": f"3.{minor}",  # a version manager's shim runs what this names, and nothing without it
     }
-    command = [python, "-W", "error", "-c", code]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(
+        [python, *arguments], env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
