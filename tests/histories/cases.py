@@ -71,6 +71,23 @@ async def cancel(caller: Caller) -> None:
     await caller.cancel("the customer changed her mind")
 
 
+async def cancel_twice(caller: Caller) -> None:
+    await cancel(caller)
+    await asyncio.sleep(10)
+    await caller.cancel("she means it")
+
+
+async def count_up(caller: Caller) -> None:
+    await caller.signal(w.Counter.add, 1, message_id="first")
+    await asyncio.sleep(10)
+    await caller.signal(w.Counter.add, 2, message_id="second")
+
+
+async def give_up(caller: Caller) -> None:
+    await asyncio.sleep(10)
+    await caller.signal(w.Counter.give_up, "no use", message_id="give-up")
+
+
 async def terminate(caller: Caller) -> None:
     await asyncio.sleep(10)
     await caller.terminate("an operator has had enough")
@@ -102,6 +119,14 @@ CASES = [
     Case("patch-new-side", w.with_patch),
     Case("patch-old-side", w.with_patch, recorded_by=w.before_change),
     Case("patch-deprecated", w.after_change, recorded_by=w.with_patch),
+    Case("activities-as-tasks", w.activities_as_tasks, (3,)),
+    Case("sets-of-tasks", w.sets_of_tasks),
+    Case("limits-of-time", w.limits_of_time),
+    Case("context-variables", w.context_variables),
+    Case("async-generator", w.async_generator),
+    Case("init-and-signals", w.Counter, (10,), count_up),
+    Case("handler-fails-run", w.Counter, (10,), give_up),
+    Case("shielded-clean-up", w.shielded_clean_up, (), cancel_twice),
 ]
 
 

@@ -7,7 +7,10 @@ They wait for no outside world: what an activity does is written down in it, so 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import contextvars
 import uuid
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -337,3 +340,123 @@ PARCEL = Parcel(
     takes=timedelta(days=2, microseconds=1),
     notes={"grüße": [1, None, 2**53 + 1]},
 )
+
+
+# Tasks and what waits for them ----------------------------------------------------------------------------------------
+
+_customer = contextvars.ContextVar("customer", default="nobody")
+
+
+@workflow.defn
+async def activities_as_tasks(width: int) -> list[str]:
+    """A call of an activity is handed to `create_task` and to a task group like any other call."""
+    first = asyncio.create_task(step("the first"))
+    async with asyncio.TaskGroup() as group:
+        others = [group.create_task(take_s(f"part {n}", float(width - n))) for n in range(width)]
+    return [await first, *(other.result() for other in others)]
+
+
+@workflow.defn
+async def sets_of_tasks() -> list[str]:
+    """What `asyncio.wait` gives are sets; the order in which they are gone through is the same everywhere."""
+    told: list[str] = []
+    pending = {asyncio.create_task(step(name), name=name) for name in "abcdefgh"}
+    while pending:
+        done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+        told += [await step(f"after {task.get_name()}") for task in done]
+    pairs = {asyncio.gather(step(one), step(other)): one + other for one, other in ("ab", "cd", "ef", "gh")}
+    finished, _ = await asyncio.wait(pairs)
+    return told + [await step(f"after {pairs[pair]}") for pair in finished]
+
+
+@workflow.defn
+async def limits_of_time() -> list[str]:
+    """`wait_for` and timeouts, in time and too late, side by side."""
+
+    async def within(seconds: float, name: str, takes: float) -> str:
+        try:
+            return await workflow.wait_for(take_s(name, takes), seconds)
+        except TimeoutError:
+            return await step(f"instead of {name}")
+
+    told = list(await asyncio.gather(within(5, "quick", 1), within(1, "slow", 60), within(5, "also quick", 2)))
+    try:
+        async with asyncio.timeout(3):
+            await asyncio.sleep(60)
+    except TimeoutError:
+        told.append(await step("after a timeout"))
+    return told
+
+
+@workflow.defn
+async def context_variables() -> list[str]:
+    """They are the task's own, last over waits, and are inherited by the tasks it starts."""
+
+    async def tell() -> str:
+        await asyncio.sleep(1)
+        return await step(f"for {_customer.get()}")
+
+    early = asyncio.create_task(tell())
+    _customer.set("Ada")
+    await asyncio.sleep(2)
+    return [await early, await tell(), await asyncio.create_task(tell())]
+
+
+@workflow.defn
+async def async_generator() -> list[str]:
+    async def parts() -> AsyncIterator[str]:
+        try:
+            for n in range(3):
+                yield await step(f"part {n}")
+        finally:
+            await step("put away")
+
+    told = []
+    async with contextlib.aclosing(parts()) as found:
+        async for part in found:
+            told.append(part)
+            if len(told) == 2:
+                break
+    return told
+
+
+# Handlers -------------------------------------------------------------------------------------------------------------
+
+
+@workflow.defn
+class Counter:
+    """Its state is made from the arguments before the first signal is handled."""
+
+    @workflow.init
+    def __init__(self, start: int) -> None:
+        self.count = start
+        self.noted: list[str] = []
+
+    @workflow.run
+    async def run(self, start: int) -> list[str]:
+        await workflow.wait_condition(lambda: self.count >= start + 3)
+        return [*self.noted, f"from {start} to {self.count}"]
+
+    @workflow.signal
+    def add(self, number: int) -> None:
+        self.count += number
+        self.noted.append(f"{number} by {workflow.uuid4()}")
+
+    @workflow.signal
+    async def give_up(self, why: str) -> None:
+        await step(f"note {why}")
+        raise ApplicationError(why, type="GivenUp")
+
+
+@workflow.defn
+async def shielded_clean_up() -> str:
+    """Cancelled, and once more while it cleans up."""
+    try:
+        await asyncio.sleep(600)
+    except asyncio.CancelledError:
+        clean_up = asyncio.ensure_future(take_s("clean up", 30.0))
+        while not clean_up.done():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.shield(clean_up)
+        raise
+    return "never"
