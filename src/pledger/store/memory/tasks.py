@@ -124,7 +124,7 @@ def claim_tasks(
     due.sort(key=lambda task: (task.due_ms, task.run_key, task.event_id))
     claimed = [
         # Of an attempt that was lost with its worker the log shall say when it started.
-        replace(task, state="started", owner=session_key, started_ms=task.started_ms if task.lost else now_ms)
+        replace(task, state="started", owner=session_key, started_ms=(task.lost and task.started_ms) or now_ms)
         for task in due[:limit]
     ]
     for task in claimed:

@@ -66,7 +66,7 @@ SELECT task.task_key FROM json_each(?1) AS type JOIN pledger_task AS task ON tas
 ORDER BY task.due_ms, task.run_key, task.event_id LIMIT ?4;
 
 -- name: claim_task
-UPDATE pledger_task SET state = 'started', owner = ?, started_ms = iif(lost, started_ms, ?) WHERE task_key = ? RETURNING run_key, event_id;
+UPDATE pledger_task SET state = 'started', owner = ?, started_ms = coalesce(iif(lost, started_ms, NULL), ?) WHERE task_key = ? RETURNING run_key, event_id;
 
 -- name: expired_tasks
 SELECT row.* FROM pledger_task AS task JOIN pledger_task_row AS row USING (run_key, event_id)
