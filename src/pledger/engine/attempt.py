@@ -125,8 +125,12 @@ class Attempt:
         return self.number
 
     def beat(self, details: tuple[Any, ...]) -> None:
-        """The code is alive. Callable from its thread."""
-        self.beat_encoded(payloads.encode_args_untyped(details) if details else None)
+        """The code is alive. Callable from its thread. Raises PayloadError."""
+        data = payloads.encode_args_untyped(details) if details else None
+        if data is not None:
+            what = f"the heartbeat of activity {self.definition.name!r} in {self.identity}"
+            payloads.check_size(data, what, payloads.PAYLOAD_BYTES_MAX)
+        self.beat_encoded(data)
 
     def beat_encoded(self, data: bytes | None) -> None:
         """The same, with the details as a JSON array."""

@@ -20,6 +20,8 @@ from pledger.history import payloads
 
 #: A cause chain longer than this is cut: it is bounded like everything in a history.
 CAUSES_MAX = 20
+#: So many details are told of those that cannot be kept as they are.
+DETAILS_MAX = 10
 #: Text longer than this is cut in the middle of the ledger's record, never in the log of the process that saw it.
 TEXT_MAX = 16_000
 
@@ -143,10 +145,13 @@ def _details(values: tuple[Any, ...]) -> bytes | None:
     if not values:
         return None
     try:
-        return payloads.encode(list(values))
+        data = payloads.encode(list(values))
+        payloads.check_size(data, "the details of a failure", payloads.PAYLOAD_BYTES_MAX)
     except errors.PayloadError:
-        # The failure itself must reach the ledger; a detail that cannot be kept is told by its representation.
-        return payloads.encode([_cut(repr(value)) for value in values])
+        # The failure itself must reach the ledger; details that cannot be kept are told by their representation.
+        return payloads.encode([_cut(repr(value)) for value in values[:DETAILS_MAX]])
+    else:
+        return data
 
 
 def _undetailed(data: bytes | None) -> list[Any]:

@@ -183,7 +183,7 @@ class RunContext:
         if len(args) > self.payload_bytes_max:
             what = f"the input of activity {activity_type!r} in {self.identity}"
             payloads.check_size(args, what, self.payload_bytes_max)
-        if len(self.activities) + len(self.asked) >= PENDING_ACTIVITIES_MAX:
+        if len(self.activities) + len(self.asked) >= PENDING_ACTIVITIES_MAX and self._is_full():
             raise UsageError(
                 f"{self.identity} has {PENDING_ACTIVITIES_MAX} activities pending, the bound of one run; "
                 f"wait for some before scheduling more"
@@ -197,6 +197,11 @@ class RunContext:
             asked.where = _where()
         self.asked.append(asked)
         return handle
+
+    def _is_full(self) -> bool:
+        """Exactly: not everything that was asked for is an activity, nor still wanted."""
+        asked = sum(type(one.command) is ScheduleActivity and not one.withdrawn for one in self.asked)
+        return len(self.activities) + asked >= PENDING_ACTIVITIES_MAX
 
     def cancel_activity(self, handle: ActivityHandle[Any]) -> bool:
         """Withdraw the command (True) or ask for the attempt to stop (False)."""

@@ -144,6 +144,13 @@ def test_details_that_cannot_be_kept_are_told_by_their_representation() -> None:
     assert back.details == ("<class 'object'>", "7")
 
 
+def test_details_over_the_limit_of_a_payload_are_cut_too() -> None:
+    back = through_the_ledger(errors.ApplicationError("verbose", *["x" * 100_000] * 20))
+    assert isinstance(back, errors.ApplicationError)
+    assert len(back.details) == failures.DETAILS_MAX
+    assert all("characters left out" in detail for detail in back.details)
+
+
 def test_long_texts_are_cut_in_the_middle() -> None:
     failure = failures.from_exception(ValueError("a" * 20_000 + "b" * 20_000))
     assert len(failure.message) < TEXT_MAX + 100
