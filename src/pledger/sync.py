@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from datetime import timedelta
@@ -77,8 +78,14 @@ class SyncClient:
         return count
 
     def _wait(self, call: Any) -> Any:
-        if threading.current_thread() is self._thread:
-            raise UsageError("SyncClient was called from its own loop; use the async client there")
+        if self._loop.is_closed() or threading.current_thread() is self._thread:
+            if inspect.iscoroutine(call):
+                call.close()
+            raise UsageError(
+                "this SyncClient is closed; open another one"
+                if self._loop.is_closed()
+                else "SyncClient was called from its own loop; use the async client there"
+            )
 
         async def awaited() -> Any:
             return await call
