@@ -312,16 +312,16 @@ async def wait_condition(holds: Callable[[], bool], *, timeout: float | timedelt
     """
     if holds():
         return
-    key, future = required("workflow.wait_condition").add_condition(holds)
+    context = required("workflow.wait_condition")
+    key, future = context.add_condition(holds)
     try:
         if timeout is None:
             await future
         else:
             await wait_for(future, timeout)
     finally:
-        context = current()
-        if context is not None:
-            context.remove_condition(key)
+        # Of the run that it was asked of: a collector may close this coroutine while another run's code is running.
+        context.remove_condition(key)
 
 
 async def wait_for(awaitable: Awaitable[T], timeout: float | timedelta | None) -> T:

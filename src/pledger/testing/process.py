@@ -26,7 +26,9 @@ from pledger.testing.journal import Caller, Program
 from pledger.testing.scheduler import NodeClock, NodeLoop
 
 if TYPE_CHECKING:
+    from pledger.machine.context import RunIdentity
     from pledger.machine.definitions import ActivityDefinition, WorkflowDefinition
+    from pledger.machine.machine import Machine
     from pledger.testing.audit import Auditor
     from pledger.testing.faults import Faults
     from pledger.testing.scheduler import Scheduler
@@ -196,6 +198,7 @@ class Process:
         self.session_keys: set[int] = set()
         self.ended: str | None = None
         self._leaving = False
+        self._machines: list[Machine] = []
         self._code = code
         self._limits = limits
         self._programs = programs
@@ -213,6 +216,24 @@ class Process:
 
     def _unhandled(self, error: BaseException) -> None:
         self.surroundings.auditor.violated("errors are handled", f"{self.name}: {_traceback(error)}")
+
+    def dispose(self) -> None:
+        """The simulation is over: let go of everything, without any of its code acting any more."""
+        for machine in self._machines:
+            machine.destroy()
+        self.loop.dispose()
+
+    def _keep_machines(self, engine: Engine) -> None:
+        """Hold on to the runs in its memory: after a kill nobody closes their coroutines, and a collector would do so
+        in the midst of another run."""
+        new_machine = engine.runs.new_machine
+
+        def kept(definition: WorkflowDefinition, identity: RunIdentity) -> Machine:
+            machine = new_machine(definition, identity)
+            self._machines.append(machine)
+            return machine
+
+        engine.runs.new_machine = kept  # type: ignore[method-assign]
 
     # Its end ----------------------------------------------------------------------------------------------------------
 
@@ -246,6 +267,7 @@ class Process:
         self._connection = connection
         if self._limits is not None:
             engine = self._new_engine(connection, self._limits)
+            self._keep_machines(engine)
             try:
                 await engine.start()
             except errors.StoreError as error:

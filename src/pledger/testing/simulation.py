@@ -178,7 +178,7 @@ class Simulation:
                 self._shut_down()
             finally:
                 for life in self._lives:
-                    life.loop.dispose()
+                    life.dispose()
 
     def check(self, *invariants: Invariant) -> None:
         """Hold the ledger, the outside and the clients' journals against each other, and replay every run.
