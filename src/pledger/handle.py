@@ -277,6 +277,8 @@ class WorkflowHandle(Generic[T]):
             delay = min(0.05, delay * 1.5)
             answered = await store.take_answer(request_key)
             if answered is None:
+                if (await store.read_run(row.run_key)).status != "running":
+                    return None  # it closed meanwhile: nobody will answer, and the caller says so
                 continue
             if answered.failure is not None:
                 raise _refusal(failures.decode(answered.failure))
@@ -287,7 +289,7 @@ class WorkflowHandle(Generic[T]):
             raise blocks.to_error(current.blocked, row.workflow_id, row.workflow_type, row.run_id)
         raise errors.NoWorkerError(
             f"no worker answered the query {name!r} of {in_words(row)} within {timeout.total_seconds():g} s. Start one "
-            f"for task queue {row.task_queue!r} that knows {row.workflow_type!r}: pledger worker your_module:worker"
+            f"for task queue {row.task_queue!r} that knows {row.workflow_type!r}: pledger worker your_module"
         )
 
     async def _outcome(self, row: RunRow) -> T:
@@ -306,7 +308,9 @@ class WorkflowHandle(Generic[T]):
             definition = self._definition
             decode = payloads.decode if definition is None else definition.signature.decode_result
             return cast("T", decode(command.result))
-        who = f"workflow {self.workflow_id!r} (run {self.run_id})"
+        named = "" if self._definition is None else f"{self._definition.name}, "
+        who = f"workflow {self.workflow_id!r} ({named}run {self.run_id})"
+        told = f"{who} {status}"
         cause: BaseException | None = None
         if isinstance(command, events.FailRun | events.CancelRun):
             cause = failures.to_exception(command.failure)
@@ -314,7 +318,10 @@ class WorkflowHandle(Generic[T]):
             cause = errors.TerminatedError(f"{who} was terminated{': ' + reason if reason else ''}")
         elif status == "timed_out":
             cause = errors.TimeoutError(f"{who} passed its deadline", kind="run")
-        told = f"{who} {status}" + (f": {cause}" if cause is not None and str(cause) else "")
+        if isinstance(command, events.FailRun | events.CancelRun):
+            told += f": {cause}" if str(cause) else ""
+        elif cause is not None:  # the engine's own words, which name the run already
+            told = str(cause)
         raise errors.WorkflowFailedError(
             told, workflow_id=self.workflow_id, run_id=self.run_id or "", status=status
         ) from cause

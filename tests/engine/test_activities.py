@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 import threading
 from collections.abc import Callable
@@ -890,3 +891,61 @@ async def test_a_process_activity_runs_in_a_process_of_its_own(ledger: Ledger) -
 
     pid, doubled = await result_of(ledger, fulfil, in_a_process)
     assert (pid != os.getpid(), doubled) == (True, 42)
+
+
+# What hostile code does -----------------------------------------------------------------------------------------------
+
+
+class UntellableError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+async def test_an_error_without_a_text_is_a_failure_like_any_other(ledger: Ledger) -> None:
+    fulfil, flaky, made = raising(lambda _: UntellableError())
+    failure = await failure_of(ledger, fulfil, flaky)
+    assert (failure.retry_state, made) == ("maximum_attempts", [1, 2, 3])
+
+
+async def test_a_thread_that_raises_stop_iteration_fails(ledger: Ledger) -> None:
+    @activity.defn(retry_policy=ONCE)
+    def first_of_none() -> int:
+        return next(iter([]))
+
+    @workflow.defn
+    async def fulfil() -> int:
+        return await first_of_none()
+
+    cause = (await failure_of(ledger, fulfil, first_of_none)).__cause__
+    assert isinstance(cause, ApplicationError)
+    assert cause.type == "RuntimeError"
+
+
+async def test_an_activity_that_cannot_be_begun_fails_and_holds_up_nobody(ledger: Ledger) -> None:
+    @activity.defn(executor="process")
+    def local() -> None: ...
+
+    @activity.defn
+    async def other() -> str:
+        return "done"
+
+    @workflow.defn
+    async def fulfil() -> list[str]:
+        failed, done = await asyncio.gather(local(), other(), return_exceptions=True)
+        return [type(failed).__name__, str(done)]
+
+    assert await result_of(ledger, fulfil, local, other) == ["ActivityError", "done"]
+
+
+@activity.defn(executor="process", retry_policy=ONCE)
+def heeds_no_interrupt() -> str:
+    os.kill(os.getpid(), signal.SIGINT)
+    return "finished"
+
+
+async def test_a_process_is_not_ended_by_the_interrupt_of_its_terminal(ledger: Ledger) -> None:
+    @workflow.defn
+    async def fulfil() -> str:
+        return await heeds_no_interrupt()
+
+    assert await result_of(ledger, fulfil, heeds_no_interrupt) == "finished"

@@ -324,3 +324,50 @@ async def test_a_damaged_history_is_named_and_parks_its_run(file_ledger: Ledger,
         assert await client.execute_workflow(healthy, id="order-2") == "ok"
         await handle.terminate("restored from a backup elsewhere")
     change(file_ledger, "DELETE FROM pledger_run; DELETE FROM pledger_history")  # for the check at the end
+
+
+class UntellableError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+async def test_a_bug_without_a_text_blocks_its_own_run_only(ledger: Ledger) -> None:
+    @workflow.defn
+    async def bad() -> None:
+        await asyncio.sleep(0.02)
+        raise UntellableError
+
+    @workflow.defn
+    async def good() -> str:
+        await asyncio.sleep(0.02)
+        return "ok"
+
+    ledger.replay_at_end = False
+    async with ledger.connect() as client, ledger.worker(client, bad, good):
+        handles = [
+            await client.start_workflow(code, id=f"{code.__name__}-{n}") for n in range(3) for code in (bad, good)
+        ]
+        for handle in handles[1::2]:
+            assert await handle.result() == "ok"
+        for handle in handles[::2]:
+            with pytest.raises(RunBlockedError) as blocked:
+                await handle.result()
+            assert blocked.value.failure_type == "UntellableError"
+
+
+async def test_a_verification_that_raises_does_not_disturb_the_end_of_its_worker(ledger: Ledger) -> None:
+    runs: list[int] = []
+
+    @workflow.defn
+    async def once() -> str:
+        runs.append(1)
+        if len(runs) > 1:
+            raise ValueError("the second time")
+        return "ok"
+
+    ledger.replay_at_end = False
+    async with ledger.connect() as client:
+        async with ledger.worker(client, once):
+            assert await client.execute_workflow(once, id="order-1") == "ok"
+            await until(lambda: len(runs) > 1)
+        assert await client.workers() == ()

@@ -425,3 +425,13 @@ async def test_a_termination_from_another_process_wins_over_the_owner(ledger: Le
 def _forgotten(client: Client) -> bool:
     """The worker has found out, and holds the run no more."""
     return not any(engine.runs.active for engine in client.connection.engines)
+
+
+async def test_a_query_of_a_run_that_closes_before_it_is_answered_says_that_it_is_closed(ledger: Ledger) -> None:
+    async with ledger.connect() as client:
+        handle = await client.start_workflow(Order, id="order-1")
+        asked = asyncio.create_task(handle.query(Order.seen, timeout=timedelta(seconds=30)))
+        await asyncio.sleep(0.02)
+        await handle.terminate("no longer wanted")
+        with pytest.raises(RunClosedError):
+            await asyncio.wait_for(asked, 10)

@@ -176,11 +176,11 @@ class Activities:
         attempt.on_heartbeat = self._heartbeat
         try:
             args = attempt.definition.signature.decode_args(attempt.command.args)
-        except errors.PayloadError as error:
+            self._executors.start(attempt, args, self._done)
+        except Exception as error:  # noqa: BLE001 - it did not start, and never will
             failure = failures.from_exception(error)
             self._end(attempt, msgspec.structs.replace(failure, non_retryable=True))
             return
-        self._executors.start(attempt, args, self._done)
         self._arm(attempt)
 
     def _free_slot(self) -> None:
@@ -211,7 +211,7 @@ class Activities:
             if len(encoded) > self._payload_bytes_max:
                 what = f"the result of activity {attempt.definition.name!r} in {attempt.identity}"
                 payloads.check_size(encoded, what, self._payload_bytes_max)
-        except errors.PayloadError as refused:
+        except Exception as refused:  # noqa: BLE001 - user code may run in it: properties, serializers
             # Trying again would do the effect again and end the same way.
             failure = failures.from_exception(refused)
             self._end(attempt, msgspec.structs.replace(failure, non_retryable=True))

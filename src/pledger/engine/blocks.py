@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from pledger import errors
+from pledger.history import failures
 
 #: Claims in a row that may end without progress before a run is parked: it kills or hangs its workers.
 CLAIMS_MAX: Final = 5
@@ -31,7 +32,7 @@ def reason(error: BaseException, now_ms: int, event_id: int) -> bytes:
             kind = "bug"
     event_id = getattr(error, "event_id", 0) or event_id
     text = "".join(traceback.format_exception(error))
-    return _encode(kind, type(error).__name__, str(error), text[-_TEXT_MAX:], now_ms, event_id)
+    return _encode(kind, type(error).__name__, failures.text_of(error), text[-_TEXT_MAX:], now_ms, event_id)
 
 
 def poison(claims: int, now_ms: int, event_id: int) -> bytes:

@@ -26,6 +26,10 @@ async def in_callback(loop: asyncio.AbstractEventLoop, call: Callable[[], T]) ->
             future.set_result(call())
         except SystemExit as error:
             future.set_exception(InternalError(f"workflow code raised SystemExit({error.code!r})"))
+        except StopIteration as error:  # which no future takes
+            raised = InternalError("workflow code raised StopIteration")
+            raised.__cause__ = error
+            future.set_exception(raised)
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt):
                 raise

@@ -48,7 +48,7 @@ class Executors:
                 attempt.cancel_event = threading.Event()
                 attempt.stop = attempt.cancel_event.set
                 call = functools.partial(definition.fn, *positional, **keywords)
-                future = self._loop.run_in_executor(self._threads(), context.run, call)
+                future = self._loop.run_in_executor(self._threads(), context.run, _call, call)
             case "process":
                 # Imported at the first one: multiprocessing is a tenth of the library's whole start-up.
                 from pledger.engine.processes import run_in_process  # noqa: PLC0415
@@ -85,6 +85,15 @@ async def _run(
             raise
     else:
         done(attempt, result, None)
+
+
+def _call(call: Callable[[], Any]) -> Any:
+    """What a thread does for an attempt."""
+    try:
+        return call()
+    except StopIteration as error:
+        # No future takes one (Python 3.11 loses it); a generator makes the same of it.
+        raise RuntimeError("the activity raised StopIteration") from error
 
 
 def _tell(attempt: Attempt, done: Done, future: asyncio.Future[Any]) -> None:

@@ -9,10 +9,12 @@ nothing any more, which no thread can promise.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import importlib
 import multiprocessing
 import os
+import signal
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
@@ -72,8 +74,10 @@ def run_in_process(loop: asyncio.AbstractEventLoop, attempt: Attempt) -> tuple[a
             error, result = _listen(ours, attempt)
         except Exception as raised:  # noqa: BLE001 - whatever it is, the attempt has failed with it
             error, result = raised, None
-        process.join()
-        loop.call_soon_threadsafe(settle, result, error)
+        if process.pid is not None:
+            process.join()
+        with contextlib.suppress(RuntimeError):  # the worker did not wait for it, and its loop is closed
+            loop.call_soon_threadsafe(settle, result, error)
 
     def stop() -> None:
         threading.Thread(target=_end, args=(process,), name="pledger-process-end", daemon=True).start()
@@ -141,6 +145,8 @@ def _end(process: Any) -> None:
 
 def _child(data: bytes, pipe: Connection) -> None:
     """Be the attempt: run the function, answer with its result or failure."""
+    # A terminal sends Ctrl-C to the whole group: whether the attempt may go on is for the worker to say.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     order = msgspec.msgpack.decode(data, type=Order)
     context = contextvars.copy_context()
     try:

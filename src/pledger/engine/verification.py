@@ -46,7 +46,7 @@ class Verification:
         self._waiting: list[int] = []
         self._task: asyncio.Task[None] | None = None
         self.verified = 0
-        self.failures: list[errors.PledgerError] = []
+        self.failures: list[Exception] = []
 
     def closed(self, run_key: int) -> None:
         """A run has finished here; it may be in the sample."""
@@ -72,6 +72,9 @@ class Verification:
             except errors.PledgerError as error:
                 self.failures.append(error)
                 logger.error("a finished run does not replay: %s", error)  # noqa: TRY400 - the message says it all
+            except Exception as error:  # code that is not deterministic may raise what it never did live
+                self.failures.append(error)
+                logger.exception("a finished run does not replay: %s raised", row.run_id)
             # Work of others goes first: one replay, then a breath.
             await asyncio.sleep(0)
 

@@ -50,23 +50,39 @@ decode = _decoder.decode
 
 
 def from_exception(error: BaseException, *, depth: int = 0) -> Failure:
-    """The record of `error` with its causes."""
+    """The record of `error` with its causes. It is made of whatever user code raises, and can be read again."""
     cause = _cause_of(error)
     inner = from_exception(cause, depth=depth + 1) if cause is not None and depth < CAUSES_MAX else None
+    try:
+        failure = _record(error)
+        decode(msgspec.msgpack.encode(failure))  # attributes that user code has set may be of any type
+    except Exception:  # noqa: BLE001 - a failure that could not be kept would leave its attempt open for ever
+        failure = Failure("application", type(error).__name__, _cut(text_of(error)))
+    return failure if inner is None else msgspec.structs.replace(failure, cause=inner)
+
+
+def text_of(error: BaseException) -> str:
+    """What the error says, also where its own code cannot tell."""
+    try:
+        return str(error)
+    except Exception as broken:  # noqa: BLE001 - whatever it is, the error behind it must be told
+        return f"(no text: its str() raised {type(broken).__name__})"
+
+
+def _record(error: BaseException) -> Failure:
     text = _traceback_text(error)
-    message = _cut(error.message if isinstance(error, errors.PledgerError) else str(error))
+    message = _cut(str(error.message) if isinstance(error, errors.PledgerError) else text_of(error))
     match error:
         case errors.ApplicationError():
             delay = error.next_retry_delay
             return Failure(
                 "application",
-                error.type,
+                str(error.type),
                 message,
                 text,
                 _details(error.details),
-                error.non_retryable,
-                None if delay is None else round(delay.total_seconds() * 1000),
-                inner,
+                bool(error.non_retryable),
+                round(delay.total_seconds() * 1000) if isinstance(delay, timedelta) else None,
             )
         case errors.ActivityError():
             attributes = {
@@ -75,22 +91,20 @@ def from_exception(error: BaseException, *, depth: int = 0) -> Failure:
                 "attempt": error.attempt,
                 "retry_state": error.retry_state,
             }
-            return Failure("activity", "ActivityError", message, text, cause=inner, attributes=attributes)
+            return Failure("activity", "ActivityError", message, text, attributes=attributes)
         case errors.TimeoutError():
             details = None if error.last_heartbeat_details is None else _details((error.last_heartbeat_details,))
-            return Failure(
-                "timeout", "TimeoutError", message, text, details, cause=inner, attributes={"kind": error.kind}
-            )
+            return Failure("timeout", "TimeoutError", message, text, details, attributes={"kind": error.kind})
         case errors.WorkerLostError():
-            return Failure("worker_lost", "WorkerLostError", message, text, cause=inner)
+            return Failure("worker_lost", "WorkerLostError", message, text)
         case errors.TerminatedError():
-            return Failure("terminated", "TerminatedError", message, text, cause=inner)
+            return Failure("terminated", "TerminatedError", message, text)
         case asyncio.CancelledError():
-            return Failure("cancelled", "CancelledError", message, text, cause=inner)
+            return Failure("cancelled", "CancelledError", message, text)
         case builtins.TimeoutError():
-            return Failure("application", "TimeoutError", message, text, cause=inner)
+            return Failure("application", "TimeoutError", message, text)
         case _:
-            return Failure("application", type(error).__name__, message, text, cause=inner)
+            return Failure("application", type(error).__name__, message, text)
 
 
 def to_exception(failure: Failure) -> errors.FailureError | errors.CancelledError:

@@ -415,7 +415,7 @@ class Machine:
             return handler.signature.encode_result(answer)
         except Exception as error:
             raise errors.QueryFailedError(
-                f"query {handler.name!r} of {self.identity} raised {type(error).__name__}: {error}"
+                f"query {handler.name!r} of {self.identity} raised {type(error).__name__}: {failures.text_of(error)}"
             ) from error
 
     def destroy(self) -> None:

@@ -170,3 +170,46 @@ def test_a_cause_is_hung_at_the_end_of_the_chain() -> None:
     assert chained.cause.cause is not None
     assert chained.cause.cause.type == "Quota"
     assert failures.with_cause(late, None) == late
+
+
+class UntellableError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+class UnfinishedError(errors.ApplicationError):
+    def __init__(self) -> None:  # without the base's: none of its attributes is there
+        self.code = 5
+
+
+def odd(message: object = "odd", **attributes: object) -> errors.ApplicationError:
+    """An error as user code may make it that heeds no annotation."""
+    error = errors.ApplicationError(message)  # type: ignore[arg-type]
+    for name, value in attributes.items():
+        setattr(error, name, value)
+    return error
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        UntellableError(),
+        UnfinishedError(),
+        odd(5),
+        odd(type=5),
+        odd(type="\ud800"),
+        odd(non_retryable="yes"),
+        odd(next_retry_delay=5),
+        odd(details=(UntellableError(),)),
+        errors.TimeoutError("late", kind=object()),  # type: ignore[arg-type]
+    ],
+)
+def test_whatever_user_code_raises_can_be_kept_and_read_again(error: BaseException) -> None:
+    assert isinstance(through_the_ledger(raised(error)), errors.FailureError)
+
+
+def test_a_cause_that_cannot_be_told_does_not_hide_the_error() -> None:
+    error = ValueError("known")
+    error.__cause__ = UntellableError()
+    back = through_the_ledger(error)
+    assert (back.message, str(back.__cause__)) == ("known", "UntellableError: (no text: its str() raised RuntimeError)")
