@@ -151,7 +151,7 @@ async def test_a_burial_counts_as_a_claim_without_progress(store: Store, clock: 
         session = await open_session(store)
         [claimed] = await claim(store, session, clock.now_ms)
         clock.now_ms += LEASE_MS
-        await store.bury_sessions(clock.now_ms)
+        await store.bury_sessions()
         run = await store.read_run(run.run_key)
         assert (run.claims, run.owner, run.due_ms) == (claims, None, 0)
         assert run.fence > claimed.fence

@@ -39,7 +39,7 @@ async def test_a_renewed_lease_counts_from_now(store: Store, clock: Clock) -> No
     clock.now_ms += LEASE_MS - 1
     assert store.renew_session(session, LEASE_MS) == clock.now_ms
     clock.now_ms += LEASE_MS - 1
-    assert await store.bury_sessions(clock.now_ms) == []
+    assert await store.bury_sessions() == []
     [row] = await store.read_sessions()
     assert row.expires_ms == clock.now_ms + 1
 
@@ -53,17 +53,11 @@ async def test_a_lease_that_is_over_but_not_buried_can_be_renewed(store: Store, 
 async def test_a_buried_session_cannot_be_renewed(store: Store, clock: Clock) -> None:
     session = await open_session(store)
     clock.now_ms += LEASE_MS
-    buried = await store.bury_sessions(clock.now_ms)
+    buried = await store.bury_sessions()
     assert [row.session_key for row in buried] == [session]
     assert store.renew_session(session, LEASE_MS) is None
     assert await store.read_sessions() == []
-    assert await store.bury_sessions(clock.now_ms) == []
-
-
-async def test_the_stores_clock_decides_not_the_callers(store: Store) -> None:
-    session = await open_session(store)
-    assert await store.bury_sessions(NOW + 10**9) == []
-    assert store.renew_session(session, LEASE_MS) == NOW
+    assert await store.bury_sessions() == []
 
 
 async def test_only_sessions_whose_lease_is_over_are_buried(store: Store, clock: Clock) -> None:
@@ -73,7 +67,7 @@ async def test_only_sessions_whose_lease_is_over_are_buried(store: Store, clock:
     mine = await owned_run(store, young, "young")
     await owned_run(store, old, "old")
     clock.now_ms = NOW + LEASE_MS
-    assert [row.session_key for row in await store.bury_sessions(clock.now_ms)] == [old]
+    assert [row.session_key for row in await store.bury_sessions()] == [old]
     assert await store.read_run(mine.run_key) == mine
 
 
@@ -98,7 +92,7 @@ async def test_what_a_session_owned_is_orphaned(store: Store, clock: Clock, end:
         await store.close_session(session)
     else:
         clock.now_ms += LEASE_MS
-        await store.bury_sessions(clock.now_ms)
+        await store.bury_sessions()
     orphan = await store.read_run(run.run_key)
     assert (orphan.owner, orphan.due_ms, orphan.claims) == (None, 0, 1)
     assert orphan.fence > run.fence

@@ -33,8 +33,6 @@ _VOLATILE_FILE_SYSTEMS: Final = frozenset({"tmpfs", "ramfs", "devtmpfs"})
 _WAL_BYTES_MAX: Final = 256 * 1024 * 1024
 #: Less than this, free on the disk, is soon none.
 _FREE_BYTES_MIN: Final = 512 * 1024 * 1024
-#: A commit that takes longer makes every step slow.
-_COMMIT_MS_MAX: Final = 50.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -153,7 +153,7 @@ class Intake:
         now_ms = self._clock.now_ms()
         if self._loop.time() >= self._look_at:
             self._look_at = self._loop.time() + min(LOOK_S, self._lease_ms / 2000)
-            await self._store.bury_sessions(now_ms)
+            await self._store.bury_sessions()
             await self._look_for_ended()
             self._changed = True
         if self._doubt:

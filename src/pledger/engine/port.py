@@ -560,8 +560,8 @@ class Sessions(Protocol):
         """End the lease at once. What it still owned is orphaned, as by `bury_sessions`."""
         ...
 
-    async def bury_sessions(self, now_ms: int) -> list[SessionRow]:
-        """End the sessions whose lease is over by the store's clock (read in the same statement).
+    async def bury_sessions(self) -> list[SessionRow]:
+        """End the sessions whose lease is over by the store's own clock, never the caller's.
 
         Their runs become ownerless and due, with a raised fence and one claim more on their count; their started tasks
         become queued at once and `lost`.

@@ -164,7 +164,6 @@ Input: TypeAlias = (
 Command: TypeAlias = (
     ScheduleActivity | CancelActivity | StartTimer | CancelTimer | RecordPatch | CompleteRun | FailRun | CancelRun
 )
-ClosingCommand: TypeAlias = CompleteRun | FailRun | CancelRun
 
 #: Commands as history events are told in the past tense; inputs already are.
 PAST_TENSE: dict[type[Event], str] = {

@@ -34,8 +34,7 @@ def renew_session(state: State, session_key: int, lease_ms: int) -> int | None:
     return now
 
 
-def bury_sessions(state: State, now_ms: int) -> list[SessionRow]:
-    del now_ms  # the store's own clock decides, not the caller's
+def bury_sessions(state: State) -> list[SessionRow]:
     now = state.clock()
     buried = [session for session in state.sessions.values() if session.expires_ms <= now]
     for session in buried:

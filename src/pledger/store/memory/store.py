@@ -157,8 +157,8 @@ class MemoryStore(MemoryHandle):
     async def close_session(self, session_key: int) -> None:
         await self._change(sessions.close_session, session_key)
 
-    async def bury_sessions(self, now_ms: int) -> list[SessionRow]:
-        return await self._change(sessions.bury_sessions, now_ms)
+    async def bury_sessions(self) -> list[SessionRow]:
+        return await self._change(sessions.bury_sessions)
 
     async def read_sessions(self) -> list[SessionRow]:
         return await self._call(sessions.read_sessions)

@@ -50,8 +50,7 @@ class SqliteSessions(SqliteHandle):
 
         await self._submit(end)
 
-    async def bury_sessions(self, now_ms: int) -> list[SessionRow]:
-        del now_ms  # the store's own clock decides, not the caller's
+    async def bury_sessions(self) -> list[SessionRow]:
         now = self._now()
         if not self._rows(_SQL["has_expired_session"], now):
             return []
