@@ -11,12 +11,32 @@ from typing import Any
 
 import pytest
 
-from pledger import RetryPolicy, activity, workflow
+from pledger import RetryPolicy, activity, errors, workflow
 from tests.engine.harness import Ledger, until
 
 NONE = timedelta(0)
 #: Longer than any test: an attempt that is given this ends by itself.
 AMPLE = timedelta(seconds=60)
+
+
+async def test_a_lease_that_cannot_be_given_up_is_no_error_of_the_program(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    @workflow.defn
+    async def done() -> str:
+        return "done"
+
+    async def full(session_key: int) -> None:
+        raise errors.StoreUnavailableError("the disk is full")
+
+    async def program() -> None:
+        async with ledger.connect() as client, ledger.worker(client, done):
+            monkeypatch.setattr(client.connection.store, "close_session", full)
+            raise LookupError("the program's own")
+
+    with pytest.raises(LookupError, match="the program's own"):
+        await program()
+    assert "the lease could not be given up; others take over once it is over: the disk is full" in caplog.text
 
 
 async def test_an_attempt_at_work_is_let_finish_and_its_result_is_kept(ledger: Ledger) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from pledger.engine.port import SessionRow, Store
-from pledger.errors import StoreError
+from pledger.errors import StoreError, StoreUnavailableError
 
 logger = logging.getLogger("pledger.engine")
 
@@ -133,7 +133,11 @@ class Session:
         """Give the lease up."""
         self._heart.stop()
         if self._row is not None and not self._lost:
-            await self._store.close_session(self._row.session_key)
+            try:
+                await self._store.close_session(self._row.session_key)
+            except StoreUnavailableError as error:
+                # Nothing is lost by it but time, and an error here would hide the one that ended the worker.
+                logger.warning("the lease could not be given up; others take over once it is over: %s", error)
 
     def _beat(self) -> None:
         """Runs in the heart's thread."""
