@@ -84,12 +84,18 @@ class Client:
         id_reuse_policy, id_conflict_policy: what to do when a closed or an open run has the id.
         execution_timeout: the run closes as timed_out after so long; the definition's deadline by default.
         Raises WorkflowAlreadyStartedError for another input under a taken id, PayloadError for arguments that cannot be
-        kept, UnknownWorkflowError when a worker of this process serves the queue and does not know the type.
+        kept, InvalidPolicyError for a timeout of 0 or less, UnknownWorkflowError when a worker of this process serves
+        the queue and does not know the type.
         """
         definition = None if isinstance(workflow, str) else WorkflowDefinition.of(workflow)
         name = workflow if isinstance(workflow, str) else cast("WorkflowDefinition", definition).name
         if not id:
             raise errors.UsageError(f"workflow {name!r} needs an id: a name of yours for this piece of work")
+        if execution_timeout is not None and execution_timeout <= timedelta(0):
+            raise errors.InvalidPolicyError(
+                f"execution_timeout of workflow {id!r} ({name}) is {execution_timeout.total_seconds():g} s; it must be "
+                "more than 0, or None for the deadline of the definition"
+            )
         self._check_known(name, task_queue)
         if definition is None:
             encoded = payloads.encode_args_untyped(args)

@@ -13,6 +13,7 @@ from pledger import Client, activity, workflow
 from pledger.client import IdConflictPolicy, IdReusePolicy
 from pledger.errors import (
     ApplicationError,
+    InvalidPolicyError,
     PayloadError,
     PayloadTooLargeError,
     TerminatedError,
@@ -232,7 +233,9 @@ async def test_a_run_may_time_out_before_any_worker_takes_it(ledger: Ledger) -> 
         handle = await client.start_workflow(waits, "Ada", id="order-1", execution_timeout=timedelta(milliseconds=1))
         await asyncio.sleep(0.01)  # the deadline passes by the real clock
         async with ledger.worker(client, waits):
-            with pytest.raises(WorkflowFailedError, match="passed its deadline"):
+            with pytest.raises(
+                WorkflowFailedError, match=r"^workflow 'order-1' \(waits, run \w+\) passed its deadline$"
+            ):
                 await handle.result()
         assert (await handle.describe()).state.status == "timed_out"
 
@@ -244,6 +247,14 @@ async def test_a_start_needs_an_id(ledger: Ledger) -> None:
     async with ledger.connect() as client:
         with pytest.raises(UsageError, match="workflow 'greet' needs an id"):
             await client.start_workflow(greet, "Ada", id="")
+
+
+@pytest.mark.parametrize("seconds", [0, -1])
+async def test_a_timeout_that_would_be_over_at_once_is_refused(ledger: Ledger, seconds: int) -> None:
+    limit = timedelta(seconds=seconds)
+    async with ledger.connect() as client:
+        with pytest.raises(InvalidPolicyError, match=rf"of workflow 'order-1' \(greet\) is {seconds} s; it must"):
+            await client.start_workflow(greet, "Ada", id="order-1", execution_timeout=limit)
 
 
 async def test_an_argument_that_cannot_be_kept_is_refused_at_the_start(ledger: Ledger) -> None:

@@ -95,6 +95,8 @@ def _activity(event_id: int, pending: PendingActivity, task: TaskRow | None, run
         needs_help = queue != run.summary.task_queue and not _live(run.workers, queue)
         if needs_help:
             detail += f"; no live worker serves task queue {queue!r}"
+        elif _live(run.workers, queue) and task.due_ms + _LATE_MS < now_ms:
+            detail += f"; no worker takes it: does any live worker of task queue {queue!r} know it?"
     elif task.state == "started":
         identity = next((each.identity for each in run.workers if each.session_key == task.owner), None)
         detail = _started(task.attempt, task.started_ms or task.scheduled_ms, identity, run.workers, now_ms)

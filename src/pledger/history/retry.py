@@ -100,7 +100,9 @@ class RetryPolicy:
 
     def _check(self, holds: bool, field: str, range_: str) -> None:  # noqa: FBT001 - reads as an assertion
         if not holds:
-            raise InvalidPolicyError(f"RetryPolicy.{field} is {getattr(self, field)!r}; it must be {range_}")
+            value = getattr(self, field)
+            told = f"{value.total_seconds():g} s" if isinstance(value, timedelta) else repr(value)
+            raise InvalidPolicyError(f"RetryPolicy.{field} is {told}; it must be {range_}")
 
     def record(self) -> RetryPolicyRecord:
         """The policy as the ledger keeps it."""

@@ -58,7 +58,9 @@ class StepOptions:
             if value is not None and not isinstance(value, timedelta):
                 raise InvalidPolicyError(f"{name} is {value!r}; it must be a timedelta")
             if value is not None and value <= timedelta(0):
-                raise InvalidPolicyError(f"{name} is {value}; it must be more than 0, or None for no such bound")
+                raise InvalidPolicyError(
+                    f"{name} is {value.total_seconds():g} s; it must be more than 0, or None for no such bound"
+                )
         if self.cancellation_type not in (None, "try", "wait", "abandon"):
             raise InvalidPolicyError(f'cancellation_type is {self.cancellation_type!r}; use "try", "wait" or "abandon"')
 
@@ -219,7 +221,9 @@ def define_workflow(
 ) -> WorkflowDefinition:
     """Read a function or a class as a workflow and note the definition on it. Raises UsageError when it is neither."""
     if deadline is not None and deadline <= timedelta(0):
-        raise InvalidPolicyError(f"workflow deadline is {deadline}; it must be more than 0, or None for no deadline")
+        raise InvalidPolicyError(
+            f"workflow deadline is {deadline.total_seconds():g} s; it must be more than 0, or None for no deadline"
+        )
     known = (tuple(failure_exception_types), deadline, owner)
     if inspect.isclass(target):
         definition = _class_definition(target, name or target.__name__, *known)

@@ -83,6 +83,13 @@ def test_a_queue_of_an_activity_that_nobody_serves_needs_help() -> None:
     assert wait.needs_help
 
 
+def test_an_activity_that_no_live_worker_takes_may_be_known_to_none() -> None:
+    run = Run().then(0, START, schedule()).task(2)
+    fresh, late = (texts(run.describe(after, workers=(worker(),), owner="4242@host"))[0] for after in (4, 9))
+    assert fresh.endswith("(attempt 1 due since 18:40:00)")
+    assert late.endswith("; no worker takes it: does any live worker of task queue 'default' know it?)")
+
+
 def test_timers_are_told_in_the_order_in_which_they_fire() -> None:
     run = Run().then(0, START, timer(7_200), timer(60))
     assert texts(run.describe(9, workers=(worker(),), owner="4242@host")) == [

@@ -116,7 +116,7 @@ def test_jitter_takes_away_its_share_at_most_and_never_all(jitter: float, draw: 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"initial_interval": timedelta(seconds=-1)}, "initial_interval is .* must be 0 or more"),
+        ({"initial_interval": timedelta(seconds=-1)}, "initial_interval is -1 s; it must be 0 or more"),
         ({"backoff_coefficient": 0.5}, r"backoff_coefficient is 0\.5; it must be at least 1 and finite"),
         ({"backoff_coefficient": math.inf}, "must be at least 1 and finite"),
         ({"backoff_coefficient": math.nan}, "must be at least 1 and finite"),
