@@ -12,7 +12,8 @@ import contextvars
 import functools
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, Future
+from queue import SimpleQueue
 from typing import Any, TypeAlias
 
 from pledger.engine.attempt import Attempt, running
@@ -27,7 +28,7 @@ class Executors:
     def __init__(self, loop: asyncio.AbstractEventLoop, threads_max: int) -> None:
         self._loop = loop
         self._threads_max = threads_max
-        self._pool: ThreadPoolExecutor | None = None
+        self._pool: DaemonThreads | None = None
 
     def start(self, attempt: Attempt, args: list[Any], done: Done) -> None:
         """Run the attempt's code; `done` gets it with its result, or with what it raised."""
@@ -60,15 +61,59 @@ class Executors:
     def _cancel_soon(self, task: asyncio.Task[None]) -> None:
         self._loop.call_soon(task.cancel)
 
-    def _threads(self) -> ThreadPoolExecutor:
+    def _threads(self) -> DaemonThreads:
         if self._pool is None:
-            self._pool = ThreadPoolExecutor(self._threads_max, thread_name_prefix="pledger-activity")
+            self._pool = DaemonThreads(self._threads_max)
         return self._pool
 
     def close(self) -> None:
         """Let idle threads end. One that still runs code of an abandoned attempt is not waited for."""
         if self._pool is not None:
-            self._pool.shutdown(wait=False, cancel_futures=True)
+            self._pool.shutdown()
+
+
+class DaemonThreads(Executor):
+    """Threads that a process does not wait for when it ends, as it does for those of ThreadPoolExecutor: code that
+    hangs must not keep a worker from going."""
+
+    def __init__(self, threads_max: int) -> None:
+        self._threads_max = threads_max
+        self._count = 0
+        self._idle = threading.Semaphore(0)
+        self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Call from one thread only."""
+        future: Future[Any] = Future()
+        self._calls.put(functools.partial(_carry_out, future, functools.partial(fn, *args, **kwargs)))
+        if not self._idle.acquire(blocking=False) and self._count < self._threads_max:
+            self._count += 1
+            threading.Thread(target=self._serve, name=f"pledger-activity_{self._count}", daemon=True).start()
+        return future
+
+    def shutdown(self, wait: bool = False, *, cancel_futures: bool = True) -> None:  # noqa: ARG002, FBT001, FBT002
+        """Let idle threads end; what has not begun never will."""
+        while not self._calls.empty():
+            self._calls.get()
+        for _ in range(self._count):
+            self._calls.put(None)
+
+    def _serve(self) -> None:
+        while (call := self._calls.get()) is not None:
+            call()
+            del call
+            self._idle.release()
+
+
+def _carry_out(future: Future[Any], call: Callable[[], Any]) -> None:
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        result = call()
+    except BaseException as error:  # noqa: BLE001 - it belongs to the future
+        future.set_exception(error)
+    else:
+        future.set_result(result)
 
 
 async def _run(
