@@ -75,4 +75,15 @@ async def undo(name: str) -> str:
     return await outside().apply(f"undo {name}")
 
 
-ACTIVITIES = [step, plain_step, flaky, once, hasty, count_up, linger, refuse, undo]
+@activity.defn(retry_policy=QUICK, task_queue="elsewhere")
+async def distant(name: str) -> str:
+    """Runs on another queue, mostly in another process than its run."""
+    return await outside().apply(name)
+
+
+@activity.defn(retry_policy=ONCE, task_queue="nobody-serves-it", schedule_to_start_timeout=timedelta(seconds=3))
+async def unheard(name: str) -> str:
+    raise AssertionError(f"nobody serves the queue of {name}")
+
+
+ACTIVITIES = [distant, unheard, step, plain_step, flaky, once, hasty, count_up, linger, refuse, undo]

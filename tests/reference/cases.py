@@ -14,13 +14,15 @@ from tests.reference import workflows as w
 
 @dataclass(frozen=True)
 class Case:
-    """name: also the workflow id's beginning. ends: the terminal states that are right."""
+    """name: also the workflow id's beginning. ends: the terminal states that are right. times: how many programs start
+    it, under one id."""
 
     name: str
     workflow: Callable[..., Any] | type
     args: tuple[Any, ...]
     then: Then | None = None
     ends: frozenset[str] = frozenset({"completed"})
+    times: int = 1
 
 
 async def send_three(caller: Caller) -> None:
@@ -29,6 +31,14 @@ async def send_three(caller: Caller) -> None:
         await caller.signal(w.Collector.take, f"text {n}", message_id=f"take-{n}")
         if caller.dice.random() < 0.3:
             await caller.query(w.Collector.count)
+
+
+async def send_too_many(caller: Caller) -> None:
+    """The last ones meet a run that is closing, or closed."""
+    for n in range(6):
+        if not await caller.signal(w.Collector.take, f"text {n}", message_id=f"take-{n}"):
+            return
+        await asyncio.sleep(caller.dice.random() * 0.02)
 
 
 async def decide(caller: Caller) -> None:
@@ -60,6 +70,10 @@ CASES = [
     Case("race-lost", w.race, (0.7,)),
     Case("race-won", w.race, (30.0,)),
     Case("collector", w.Collector, (3,), send_three),
+    Case("overfull", w.Collector, (3,), send_too_many),
+    Case("twins", w.sequence, (3,), times=2),
+    Case("across", w.across_queues, (3,)),
+    Case("in-vain", w.waiting_in_vain, ("one",)),
     Case("approval", w.Approval, (4.0,), decide),
     Case("handlers", w.Handlers, (2,), act_twice),
     Case("cancellable", w.cancellable, (3.0,), cancel, frozenset({"completed", "cancelled"})),
@@ -80,7 +94,8 @@ CASES = [
 
 
 def start(sim: Simulation, case: Case, number: int = 1) -> None:
-    sim.start(case.workflow, *case.args, id=f"{case.name}-{number}", then=case.then)
+    for _ in range(case.times):
+        sim.start(case.workflow, *case.args, id=f"{case.name}-{number}", then=case.then)
 
 
 def every_run_ends_as_it_may(sim: Simulation) -> list[str]:

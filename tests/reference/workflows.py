@@ -10,7 +10,19 @@ from datetime import timedelta
 
 from pledger import workflow
 from pledger.errors import ActivityError, CancelledError
-from tests.reference.activities import count_up, flaky, hasty, linger, once, plain_step, refuse, step, undo
+from tests.reference.activities import (
+    count_up,
+    distant,
+    flaky,
+    hasty,
+    linger,
+    once,
+    plain_step,
+    refuse,
+    step,
+    undo,
+    unheard,
+)
 
 
 @workflow.defn
@@ -225,6 +237,22 @@ async def abandoning(name: str) -> str:
 
 
 @workflow.defn
+async def across_queues(steps: int) -> list[str]:
+    """Steps on two queues, in turn and at once."""
+    receipts = [await distant("first"), await step("second")]
+    return receipts + list(await asyncio.gather(*(distant(f"far {n}") for n in range(steps)), step("near")))
+
+
+@workflow.defn
+async def waiting_in_vain(name: str) -> str:
+    """Nobody takes the activity, and the queue lets go of it."""
+    try:
+        return await unheard(name)
+    except ActivityError as error:
+        return await step(f"unheard: {type(error.__cause__).__name__}")
+
+
+@workflow.defn
 async def compensating(steps: int) -> str:
     """A saga by hand: what was done is undone in reverse order."""
     done: list[str] = []
@@ -260,5 +288,7 @@ WORKFLOWS = [
     drawing,
     doomed,
     abandoning,
+    across_queues,
+    waiting_in_vain,
     compensating,
 ]

@@ -23,6 +23,7 @@ def prepare(seed: int, faults: Faults | None = None, cases: Sequence[Case] = ())
         activities=ACTIVITIES,
         faults=Faults.swarm(seed) if faults is None else faults,
         workers=dice.choice([1, 2, 3]),
+        task_queues=["default", "elsewhere"],
     )
     for number, case in enumerate(cases or dice.sample(CASES, RUNS), 1):
         start(sim, case, number)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 
+from pledger.engine.activities import Activities
 from pledger.testing import Faults, Simulation
 from tests.reference.activities import ACTIVITIES
 from tests.reference.changing import AFTER, BEFORE, mended, with_a_bug, with_a_step_more, with_two_steps
@@ -38,6 +39,15 @@ def test_a_bug_loses_nothing_that_was_done(seed: int) -> None:
             assert outcome.value[0].startswith("one"), outcome
             assert outcome.value[1] == "lingered"
     assert {len(activity.attempts) for activity in sim.world.activities.values()} == {1}
+
+
+def test_a_block_that_leaves_nothing_behind_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The revert test of the one above: an outcome that the code had not taken was lost with the block."""
+    monkeypatch.setattr(Activities, "leave_behind", lambda self, run_key, outcomes: [])
+    sim = deploy(0, Faults())
+    assert any(len(activity.attempts) > 1 for activity in sim.world.activities.values())
+    outcomes = [program.journal.outcomes[0].value for program in sim.programs if program.workflow is with_a_bug]
+    assert "WorkerLostError" in {value[0] for value in outcomes}
 
 
 def test_both_sides_are_the_same_workflow() -> None:

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from pledger.engine import port
 from pledger.engine.active_run import ActiveRun
 from pledger.engine.activities import Activities
+from pledger.engine.attempt import Attempt
 from pledger.engine.committer import Committer
 from pledger.engine.intake import Intake
 from pledger.engine.loading import Loader
@@ -137,12 +138,13 @@ def effects_before_their_intent(patch: pytest.MonkeyPatch) -> None:
 
 
 def outcomes_of_an_earlier_lease_count(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Activities, "stop_claimed", lambda self, reason: None)
     patch.setattr(Runs, "owns", lambda self, run_key, fence: run_key in self.active)
     rule = Activities._deliver
 
-    def deliver(self: Activities, attempt: Any, outcome: Any, records: Any) -> None:
-        before = self._session_key
-        self._session_key = (lambda: attempt.row.owner) if attempt.row is not None else before
+    def deliver(self: Activities, attempt: Attempt, outcome: Any, records: Any) -> None:
+        before, row = self._session_key, attempt.row
+        self._session_key = before if row is None else lambda: row.owner
         try:
             rule(self, attempt, outcome, records)
         finally:
@@ -159,11 +161,11 @@ def retries_are_put_back_after_their_outcome(patch: pytest.MonkeyPatch) -> None:
 
 
 def outcomes_go_to_a_run_that_is_handed_back(patch: pytest.MonkeyPatch) -> None:
-    def outcome(self: Runs, run_key: int, event_id: int, outcome: Any, *, row: bool) -> bool:
-        run = self.active.get(run_key)
+    def outcome(self: Runs, attempt: Attempt, outcome: Any, *, row: bool) -> bool:
+        run = self.active.get(attempt.run_key)
         if run is None or run.gone:
             return False
-        run.add(outcome, -event_id if row else 0)
+        run.add(outcome, -attempt.event_id if row else 0)
         self.make_ready(run)
         return True
 

@@ -219,8 +219,7 @@ class AsyncEnvironment:
                 continue
             if task.expires_ms is not None:
                 yield task.expires_ms
-            is_ours = task.task_queue == engine.task_queue and task.activity_type in self._activities
-            if is_ours and engine.activities.slots > 0:
+            if task.task_queue == engine.task_queue and engine.activities.slots.has_room(task.activity_type):
                 yield task.due_ms
 
     # Judgement --------------------------------------------------------------------------------------------------------

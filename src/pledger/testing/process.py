@@ -73,7 +73,6 @@ class Surroundings:
         hit: Callable[[str], None],
         workflows: Callable[[], list[WorkflowDefinition]],
         activities: Callable[[str], list[ActivityDefinition[Any, Any]]],
-        task_queue: str,
     ) -> None:
         self.scheduler = scheduler
         self.state = state
@@ -82,7 +81,6 @@ class Surroundings:
         self.hit = hit
         self.workflows = workflows
         self.activities = activities
-        self.task_queue = task_queue
 
 
 class _Unwatched(Watchdog):
@@ -174,7 +172,8 @@ class _Weather:
 class Process:
     """One life of a process; the next one on its seat takes its place.
 
-    session_keys: the sessions that it has opened. ended: how it came to its end, or None.
+    task_queues: those that it has a worker for; none for a mere client. session_keys: the sessions that it has opened.
+    ended: how it came to its end, or None.
     """
 
     def __init__(
@@ -185,7 +184,8 @@ class Process:
         dice: random.Random,
         clock: NodeClock,
         code: str,
-        limits: Limits | None,
+        task_queues: Sequence[str],
+        limits: Limits,
         programs: Sequence[Program],
         on_end: Callable[[], None],
     ) -> None:
@@ -194,13 +194,14 @@ class Process:
         self.dice = dice
         self.loop = NodeLoop(surroundings.scheduler, name, clock, self._unhandled)  # type: ignore[abstract] # as far as it is used
         self.store = SimulatedStore(self, surroundings.auditor)
-        self.engine: Engine | None = None
         self.session_keys: set[int] = set()
         self.ended: str | None = None
         self._leaving = False
         self._machines: list[Machine] = []
         self._code = code
+        self._task_queues = task_queues
         self._limits = limits
+        self._engines: list[Engine] = []
         self._programs = programs
         self._on_end = on_end
         self._connection: Connection | None = None
@@ -265,27 +266,27 @@ class Process:
         connection = Connection(self.store, monotonic=self.loop.time, entropy=self.dice.randbytes)
         connection.heart_arguments = (self.loop,)
         self._connection = connection
-        if self._limits is not None:
-            engine = self._new_engine(connection, self._limits)
+        for task_queue in self._task_queues:
+            engine = self._new_engine(connection, task_queue)
             self._keep_machines(engine)
             try:
                 await engine.start()
             except errors.StoreError as error:
                 self._end(f"could not start: {error}")
                 return
-            self.engine = engine
+            self._engines.append(engine)
         for program in self._programs:
             self._tasks.append(self.loop.create_task(self._run(program, Client(connection)), name=program.workflow_id))
 
-    def _new_engine(self, connection: Connection, limits: Limits) -> Engine:
+    def _new_engine(self, connection: Connection, task_queue: str) -> Engine:
         return Engine(
             connection,
             workflows=self.surroundings.workflows(),
             activities=self.surroundings.activities(self.name),
-            task_queue=self.surroundings.task_queue,
+            task_queue=task_queue,
             code=self._code,
             identity=self.name,
-            limits=limits,
+            limits=self._limits,
             heart=LoopHeart(self.loop),
             watchdog=_Unwatched(),
             randomness=random.Random(self.dice.getrandbits(64)),  # noqa: S311 - seeded, as everything here
@@ -319,8 +320,8 @@ class Process:
         if self._tasks:
             await asyncio.wait(self._tasks)
         try:
-            if self.engine is not None:
-                await self.engine.stop(grace_s=30.0)
+            for engine in self._engines:
+                await engine.stop(grace_s=30.0)
             if self._connection is not None:
                 await self._connection.close()
         except errors.StoreError as error:

@@ -59,10 +59,11 @@ class SimulationFailedError(AssertionError):
 
 @dataclass(slots=True)
 class _Seat:
-    """A place for a process: who sits there has this name and these limits (None: a mere client)."""
+    """A place for a process: who sits there has this name and serves these queues (none: a mere client)."""
 
     name: str
-    limits: Limits | None
+    task_queues: list[str]
+    limits: Limits
     lives: int = 0
     process: Process | None = None
 
@@ -71,6 +72,7 @@ class Simulation:
     """seed: everything is drawn from it. workers, clients: how many processes of each kind; workers have client
     programs too. limits: of the workers; by default each draws its own, small ones among them.
 
+    task_queues: the first one is served by all workers, each other one by some.
     deploy: workflows in place of those of the same name, in processes that start after some moment: until all have, old
     and new code work side by side. Runs of these may block meanwhile, and must go on in the end.
     state: the ledger. world: the outside. workflows: those of the end, by name. programs: the client programs with what
@@ -89,7 +91,7 @@ class Simulation:
         clients: int = 1,
         limits: Limits | None = None,
         deploy: Sequence[Callable[..., Any] | type] = (),
-        task_queue: str = "default",
+        task_queues: Sequence[str] = ("default",),
     ) -> None:
         if workers < 1:
             raise UsageError("a simulation needs at least one worker")
@@ -123,13 +125,17 @@ class Simulation:
             hit=self._hit,
             workflows=lambda: list(self._workflows.values()),
             activities=lambda name: [self.world.watch(each, name) for each in self._activities],
-            task_queue=task_queue,
         )
         self._lives: list[Process] = []
         self._code = "code-1"
         self._calm = False
-        self._seats = [_Seat(f"worker-{n}", limits or self._draw_limits()) for n in range(1, workers + 1)]
-        self._seats += [_Seat(f"client-{n}", None) for n in range(1, clients + 1)]
+        first, *others = task_queues
+        self._seats = [
+            # The first one serves them all, so that every queue is served.
+            _Seat(f"worker-{n}", [first, *(q for q in others if n == 1 or self._toss())], limits or self._draw_limits())
+            for n in range(1, workers + 1)
+        ]
+        self._seats += [_Seat(f"client-{n}", [], self._draw_limits()) for n in range(1, clients + 1)]
 
     @property
     def digest(self) -> str:
@@ -249,6 +255,7 @@ class Simulation:
             dice=self._new_dice(),
             clock=clock,
             code=self._code,
+            task_queues=seat.task_queues,
             limits=seat.limits,
             programs=[each for each in self.programs if each.seat == number and not each.done],
             on_end=lambda: self._stand_up(seat),
@@ -273,6 +280,9 @@ class Simulation:
             lease_ms=self._dice.choice([2_000, 5_000]),
             verified_share=self._dice.choice([0.0, 0.5]),
         )
+
+    def _toss(self) -> bool:
+        return self._dice.random() < 0.5  # noqa: PLR2004 - heads or tails
 
     def _new_dice(self) -> random.Random:
         """One for each who draws, so that a draw more in one place does not shift the others."""
