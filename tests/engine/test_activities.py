@@ -24,7 +24,7 @@ from pledger.errors import (
     WorkflowFailedError,
 )
 from pledger.errors import TimeoutError as PledgerTimeoutError
-from tests.engine.harness import Ledger, until
+from tests.engine.harness import PATIENCE_S, Ledger, until, worker_process
 
 AT_ONCE = RetryPolicy(initial_interval=timedelta(milliseconds=1), maximum_attempts=3)
 ONCE = RetryPolicy(maximum_attempts=1)
@@ -859,6 +859,40 @@ async def test_no_more_activities_run_at_a_time_than_allowed(ledger: Ledger) -> 
 
     assert await result_of(ledger, fulfil, work, max_concurrent_activities=3) == 20
     assert most == 3
+
+
+async def test_the_time_of_an_attempt_does_not_pass_in_a_line_for_a_thread(ledger: Ledger) -> None:
+    """Each takes half of its time and there is one thread: all but the first would be late by waiting."""
+    made: list[int] = []
+
+    @activity.defn(start_to_close_timeout=timedelta(milliseconds=200), retry_policy=ONCE)
+    def work(number: int) -> int:
+        made.append(number)
+        threading.Event().wait(0.1)
+        return number
+
+    @workflow.defn
+    async def fulfil() -> list[int]:
+        return list(await asyncio.gather(*(work(number) for number in range(5))))
+
+    assert await result_of(ledger, fulfil, work, max_activity_threads=1) == list(range(5))
+    assert sorted(made) == list(range(5))
+
+
+async def test_an_activity_that_finds_no_thread_here_finds_one_elsewhere(ledger: Ledger) -> None:
+    together = threading.Barrier(2)
+
+    @activity.defn
+    def meet() -> str:
+        together.wait(PATIENCE_S)
+        return "met"
+
+    @workflow.defn
+    async def fulfil() -> list[str]:
+        return list(await asyncio.gather(meet(), meet()))
+
+    with worker_process(ledger, meet, max_activity_threads=1):
+        assert await result_of(ledger, fulfil, meet, max_activity_threads=1) == ["met", "met"]
 
 
 async def test_an_activity_of_another_queue_runs_there(ledger: Ledger) -> None:

@@ -21,6 +21,7 @@ from pledger.engine import port
 from pledger.engine.attempt import Attempt
 from pledger.engine.deadlines import Deadlines
 from pledger.engine.executors import Executors
+from pledger.engine.slots import Slots
 from pledger.engine.verdicts import GiveUp, Retry, after_failure, timed_out, worker_lost
 from pledger.history import failures, payloads
 from pledger.history.events import ActivityCompleted, ActivityFailed, ScheduleActivity
@@ -70,8 +71,7 @@ class Runs(Protocol):
 class Activities:
     """The attempts of one worker.
 
-    slots: how many more may start. slot_freed: called when there is one after there was none. leaving: the worker is
-    going, and no activity is placed here any more.
+    slots: how many more may start. leaving: the worker is going, and no activity is placed here any more.
     """
 
     def __init__(
@@ -90,9 +90,8 @@ class Activities:
         payload_bytes_max: int,
     ) -> None:
         self.definitions = definitions
-        self.slots = concurrent_max
+        self.slots = Slots(definitions, attempts_max=concurrent_max, threads_max=threads_max)
         self.leaving = False
-        self.slot_freed: Callable[[], None] = lambda: None  # set by the engine: the intake may claim again
         self._committer = committer
         self._clock = clock
         self._loop = loop
@@ -112,15 +111,16 @@ class Activities:
 
     def can_start(self, command: ScheduleActivity) -> bool:
         """Whether this worker may run the activity now, next to its run."""
-        return self.slots > 0 and not self.leaving and command.activity_type in self.definitions
+        return not self.leaving and self.slots.has_room(command.activity_type)
 
-    def reserve(self) -> None:
+    def reserve(self, command: ScheduleActivity) -> None:
         """Take a slot for an eager attempt, before the transition that schedules it is written."""
-        self.slots -= 1
+        self.slots.take(command.activity_type)
 
-    def unreserve(self, count: int) -> None:
+    def unreserve(self, eager: Iterable[tuple[int, ScheduleActivity]]) -> None:
         """Give back what was reserved for a transition that was not written."""
-        self.slots += count
+        for _, command in eager:
+            self.slots.give(command.activity_type)
 
     def start_eager(
         self, run_key: int, fence: int, identity: RunIdentity, event_id: int, command: ScheduleActivity, now_ms: int
@@ -153,7 +153,7 @@ class Activities:
 
     def _claimed(self, row: TaskRow, identity: RunIdentity) -> Attempt:
         """The attempt of a row that this session owns; it takes a slot."""
-        self.slots -= 1
+        self.slots.take(row.activity_type)
         command = _command_decoder.decode(row.command)
         started_ms = row.started_ms or self._clock.now_ms()
         return Attempt(
@@ -182,11 +182,6 @@ class Activities:
             self._end(attempt, msgspec.structs.replace(failure, non_retryable=True))
             return
         self._arm(attempt)
-
-    def _free_slot(self) -> None:
-        self.slots += 1
-        if self.slots == 1:
-            self.slot_freed()
 
     # Ending -----------------------------------------------------------------------------------------------------------
 
@@ -220,7 +215,7 @@ class Activities:
         self._deliver(attempt, ActivityCompleted(attempt.event_id, encoded, attempt.number), ())
 
     def _late(self, attempt: Attempt, error: BaseException | None) -> None:
-        self._free_slot()
+        self.slots.give(attempt.definition.name)
         if not isinstance(error, asyncio.CancelledError):
             # An abandoned thread came back: its result no longer counts, but nothing is hidden.
             failure = None if error is None else failures.from_exception(error)
@@ -240,7 +235,7 @@ class Activities:
         if self._attempts.get((attempt.run_key, attempt.event_id)) is attempt:
             del self._attempts[attempt.run_key, attempt.event_id]
         if attempt.task is None:
-            self._free_slot()
+            self.slots.give(attempt.definition.name)
         if self._idle:
             self._signal_idle()
 

@@ -136,7 +136,7 @@ class Engine:
             cached_max=limits.cached_runs_max,
             lease_ms=limits.lease_ms,
         )
-        self.activities.slot_freed = self._intake.slot_freed
+        self.activities.slots.freed = self._intake.slot_freed
         self._verification = Verification(
             connection.store, self.workflows, self._loop, randomness, limits.verified_share
         )

@@ -189,15 +189,15 @@ class Intake:
     async def _claim(self, now_ms: int) -> None:
         """Take what is due: tasks first (they finish what has begun), then runs."""
         session_key = self._session_key()
-        slots = min(self._activities.slots, CLAIM_MAX)
-        more = False
-        if slots > 0:
-            types = list(self._activities.definitions)
-            tasks = await self._store.claim_tasks(session_key, now_ms, self._task_queue, types, slots)
+        more = self._tasks_wait = False
+        for types, free in self._activities.slots.claimable():
+            slots = min(free, CLAIM_MAX)
+            tasks = await self._store.claim_tasks(session_key, now_ms, self._task_queue, types, slots) if slots else []
             for task in tasks:
                 self._activities.start_claimed(task, _identity_of(task))
-            more = len(tasks) == slots
-        self._tasks_wait = more or slots == 0
+            if len(tasks) == slots:
+                more = more or slots > 0
+                self._tasks_wait = True
         for task in await self._store.expired_tasks(now_ms, CLAIM_MAX):
             self._expire(task)
         room = min(self._cached_max + CLAIM_MAX - len(self._runs.active) - len(self._loads), CLAIM_MAX)

@@ -249,7 +249,7 @@ class Runs:
                 self.active[run.run_key] = run
                 self.won(built)
             else:
-                self.activities.unreserve(len(built.eager))
+                self.activities.unreserve(built.eager)
                 run.gone = True
                 machine.destroy()
             if isinstance(answer, errors.StoreUnavailableError):
@@ -335,7 +335,7 @@ class Runs:
             if kind is events.ScheduleActivity:
                 assert isinstance(command, events.ScheduleActivity)
                 if (command.task_queue or own) == self._task_queue and activities.can_start(command):
-                    activities.reserve()
+                    activities.reserve(command)
                     built.eager.append((event_id, command))
                 else:
                     tasks.append(
@@ -369,7 +369,7 @@ class Runs:
             self._listener.run_closed(run.run_key, append.closed, built.commands[-1] if built.commands else None)
             return
         if run.gone:
-            self.activities.unreserve(len(built.eager))
+            self.activities.unreserve(built.eager)
             return
         self.active[run.run_key] = self.active.pop(run.run_key)  # newest last: see _evict
         for event_id, command in built.eager:
@@ -393,7 +393,7 @@ class Runs:
 
     def lost(self, built: InFlight) -> None:
         """Somebody else owns the run, or closed it: what we did was never real."""
-        self.activities.unreserve(len(built.eager))
+        self.activities.unreserve(built.eager)
         built.run.in_flight = False
         logger.info("%s was taken over or closed elsewhere", built.run.identity)
         self.forget(built.run, "another worker owns the run")
@@ -402,12 +402,12 @@ class Runs:
         """The store could not write. The same transition is tried again: if it did get through after all, the store
         knows it and answers WON."""
         if built.run.gone:
-            self.activities.unreserve(len(built.eager))
+            self.activities.unreserve(built.eager)
         elif isinstance(error, errors.StoreUnavailableError):
             logger.warning("%s waits for the store: %s", built.run.identity, error)
             self._loop.call_later(AGAIN_S, self._committer.submit, built.append, built.settle)
         else:
-            self.activities.unreserve(len(built.eager))
+            self.activities.unreserve(built.eager)
             built.run.in_flight = False
             self.block(built.run, error)
 

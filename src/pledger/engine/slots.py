@@ -1,0 +1,58 @@
+"""How many attempts may run at a time on one worker: of any kind, and of those that take a thread or a process.
+
+An activity that has no room waits in the store, where another worker may take it, and not in this worker's memory: its
+start-to-close time begins with its attempt, and must not pass in a line for a thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pledger.machine.definitions import ActivityDefinition
+
+
+class Slots:
+    """freed: called when there is room for a kind of attempt after there was none."""
+
+    def __init__(
+        self, definitions: Mapping[str, ActivityDefinition[Any, Any]], *, attempts_max: int, threads_max: int
+    ) -> None:
+        self._attempts = attempts_max
+        self._threads = threads_max
+        self._threaded = {name for name, definition in definitions.items() if definition.executor != "async"}
+        self._kinds = (
+            [name for name in definitions if name not in self._threaded],
+            [name for name in definitions if name in self._threaded],
+        )
+        self._known = frozenset(definitions)
+        self.freed: Callable[[], None] = lambda: None
+
+    def has_room(self, activity_type: str) -> bool:
+        """Whether one more of this activity may start; False for one that is not known here."""
+        if self._attempts <= 0 or activity_type not in self._known:
+            return False
+        return self._threads > 0 or activity_type not in self._threaded
+
+    def take(self, activity_type: str) -> None:
+        self._attempts -= 1
+        if activity_type in self._threaded:
+            self._threads -= 1
+
+    def give(self, activity_type: str) -> None:
+        self._attempts += 1
+        was_full = self._attempts == 1
+        if activity_type in self._threaded:
+            self._threads += 1
+            was_full = was_full or self._threads == 1
+        if was_full:
+            self.freed()
+
+    def claimable(self) -> Iterator[tuple[list[str], int]]:
+        """(activity types, how many of them may start) of each kind: ask for the second once the first is taken."""
+        on_loop, threaded = self._kinds
+        if on_loop:
+            yield on_loop, self._attempts
+        if threaded:
+            yield threaded, min(self._attempts, self._threads)
