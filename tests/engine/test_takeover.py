@@ -91,6 +91,56 @@ async def test_an_activity_of_one_worker_serves_the_runs_of_another(ledger: Ledg
             assert await client.execute_workflow(fulfil, id="order-1") == [2 * n for n in range(20)]
 
 
+async def test_workflows_and_activities_may_live_in_different_processes(ledger: Ledger) -> None:
+    """On one queue: each takes what it knows."""
+
+    @activity.defn
+    async def step(number: int) -> int:
+        return number * 2
+
+    @workflow.defn
+    async def fulfil() -> list[int]:
+        return [await step(n) for n in range(3)] + list(await asyncio.gather(*(step(n) for n in range(3, 20))))
+
+    with worker_process(ledger, step):
+        async with ledger.connect() as client, ledger.worker(client, fulfil):
+            assert await client.execute_workflow(fulfil, id="order-1") == [2 * n for n in range(20)]
+
+
+async def test_a_long_history_is_taken_over_page_by_page(ledger: Ledger) -> None:
+    @activity.defn
+    async def step(number: int) -> int:
+        return number
+
+    @workflow.defn
+    class Long:
+        go = False
+
+        @workflow.run
+        async def run(self) -> int:
+            total = 0
+            for number in range(1_200):
+                total += await step(number)
+            await workflow.wait_condition(lambda: self.go)
+            return total + await step(1_200)
+
+        @workflow.signal
+        def finish(self) -> None:
+            self.go = True
+
+    async with ledger.connect() as client:
+        async with ledger.worker(client, Long, step):
+            handle = await client.start_workflow(Long, id="order-1")
+            await until(lambda: _activities_done(handle, 1_200))
+        with worker_process(ledger, Long, step):
+            await handle.signal(Long.finish)
+            assert await handle.result() == sum(range(1_201))
+
+
+async def _activities_done(handle: Any, count: int) -> bool:
+    return bool((await handle.describe()).state.activities_done == count)
+
+
 async def test_messages_reach_a_run_wherever_it_is(ledger: Ledger) -> None:
     @workflow.defn
     class Collects:

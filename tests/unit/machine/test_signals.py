@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from pledger import activity, workflow
-from tests.unit.machine.harness import DrivenRun, kinds, scheduled, signal
+from tests.unit.machine.harness import DrivenRun, completed, kinds, scheduled, signal
 
 Drive = Callable[..., DrivenRun]
 
@@ -157,3 +157,57 @@ def test_signals_after_the_end_are_not_taken_in(drive: Drive) -> None:
     run.feed(signal("note", "a"), signal("note", "too late"))
     assert run.result == ["a"]
     assert kinds(run.events) == ["RunStarted", "SignalReceived", "CompleteRun"]
+
+
+@workflow.defn
+class Jobs:
+    """One job at a time: a message that asks for the second while the first one runs does nothing."""
+
+    def __init__(self) -> None:
+        self.running = 0
+
+    @workflow.run
+    async def run(self) -> str:
+        await asyncio.sleep(3_600)
+        return "an hour is over"
+
+    async def job(self, number: int) -> None:
+        self.running += 1
+        await step(f"job-{number}")
+        self.running -= 1
+
+    @workflow.signal
+    async def start(self) -> None:
+        await self.job(1)
+
+    @workflow.signal
+    async def resume(self) -> None:
+        if self.running == 0:
+            await self.job(2)
+
+
+def test_RPL_03_a_message_is_not_replayed_ahead_of_the_completion_before_it(drive: Drive) -> None:
+    """The case has an update where this has a signal; the order of the record is the only order for both."""
+    run = drive(Jobs)
+    run.start()
+    assert scheduled(run.signal("start")) == [("step", "job-1")]
+    # Both in one transition, completion first: the job is over when the message is handled.
+    assert scheduled(run.feed(completed(4, "done"), signal("resume"))) == [("step", "job-2")]
+    for _ in range(10):
+        again = run.replay()
+        assert again.last_event == run.machine.last_event
+        again.destroy()
+    run.reload()
+    run.complete(run.event_id_of("step"), "done")
+    run.fire(3_600_000)
+    assert run.result == "an hour is over"
+
+
+def test_RPL_03_the_other_order_is_another_run(drive: Drive) -> None:
+    run = drive(Jobs)
+    run.start()
+    run.signal("start")
+    assert run.feed(signal("resume"), completed(4, "done")) == []
+    run.reload()
+    run.fire(3_600_000)
+    assert run.result == "an hour is over"
