@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from pledger.cli.check import check
 from pledger.cli.doctor import doctor
 from pledger.cli.endings import cancel, terminate
 from pledger.cli.exits import MEANINGS
@@ -42,6 +43,7 @@ app.command(context_settings=_TAKES_JSON)(query)
 app.command()(cancel)
 app.command()(terminate)
 app.command()(replay)
+app.command()(check)
 app.command()(doctor)
 
 
