@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from datetime import datetime, timedelta
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from pledger import errors
 from pledger.engine import listing, port
@@ -44,6 +44,10 @@ __all__ = [
     "WorkflowHandle",
     "connect",
 ]
+
+
+#: Longer than any name that a person gives; ids stand in indices and in every message.
+ID_CHARACTERS_MAX: Final = 1_000
 
 
 @contextlib.asynccontextmanager
@@ -91,6 +95,7 @@ class Client:
         name = workflow if isinstance(workflow, str) else cast("WorkflowDefinition", definition).name
         if not id:
             raise errors.UsageError(f"workflow {name!r} needs an id: a name of yours for this piece of work")
+        check_id(id, f"the id of a run of workflow {name!r}")
         if execution_timeout is not None and execution_timeout <= timedelta(0):
             raise errors.InvalidPolicyError(
                 f"execution_timeout of workflow {id!r} ({name}) is {execution_timeout.total_seconds():g} s; it must be "
@@ -245,3 +250,11 @@ class Client:
             workflow_id=start.workflow_id,
             run_id=existing.run_id,
         )
+
+
+def check_id(given: str, what: str) -> None:
+    """Raises UsageError for an id that is too long, or holds half of a surrogate pair."""
+    if len(given) > ID_CHARACTERS_MAX:
+        raise errors.UsageError(f"{what} has {len(given)} characters, the most is {ID_CHARACTERS_MAX}; use a digest")
+    if any("\ud800" <= character <= "\udfff" for character in given):
+        raise errors.UsageError(f"{what}, {given!r}, holds half of a surrogate pair, which no database keeps")

@@ -347,3 +347,10 @@ async def test_nothing_is_started_by_a_start_that_was_refused(ledger: Ledger) ->
             await client.start_workflow(acts, "Bob", id="order-1")
         await client.execute_workflow(acts, "Eve", id="order-2")
     assert made == ["Ada", "Eve"]
+
+
+@pytest.mark.parametrize(("given", "why"), [("x" * 1_001, "has 1001 characters"), ("a\ud800", "surrogate")])
+async def test_an_id_that_cannot_be_kept_is_refused(ledger: Ledger, given: str, why: str) -> None:
+    async with ledger.connect() as client:
+        with pytest.raises(UsageError, match=why):
+            await client.start_workflow("greet", id=given)

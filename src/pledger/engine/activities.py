@@ -612,7 +612,7 @@ def _log_failure(attempt: Attempt, failure: Failure, verdict: GiveUp | Retry, no
     """One line for the people who watch the worker; the ledger's attempt log has the rest."""
     who, name = attempt.identity, attempt.command.activity_type
     if isinstance(verdict, Retry):
-        then = f"attempt {attempt.number + 1} in {max(0, verdict.due_ms - now_ms) / 1000:.1f} s"
+        then = f"attempt {attempt.number + 1} in {max(0, verdict.due_ms - now_ms) / 1000:g} s"
     else:
         then = f"given up ({verdict.retry_state})"
     logger.warning(

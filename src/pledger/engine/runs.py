@@ -289,7 +289,14 @@ class Runs:
             finally:
                 self._watchdog.leave()
             consumed, commands = activation.consumed, activation.commands
+            if run.machine.refusals:
+                self._tell_refusals(run)
         return self._build(run, inputs[:consumed], origins[:consumed], commands, now_ms, timed_out=timed_out)
+
+    def _tell_refusals(self, run: ActiveRun) -> None:
+        for refusal in run.machine.refusals:
+            logger.warning("%s: %s", run.identity, refusal)
+        run.machine.refusals.clear()
 
     def _build(
         self,

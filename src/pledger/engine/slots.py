@@ -14,36 +14,34 @@ if TYPE_CHECKING:
 
 
 class Slots:
-    """freed: called when there is room for a kind of attempt after there was none."""
+    """definitions: the activities of the worker, which a test may add to.
+
+    freed: called when there is room for a kind of attempt after there was none.
+    """
 
     def __init__(
         self, definitions: Mapping[str, ActivityDefinition[Any, Any]], *, attempts_max: int, threads_max: int
     ) -> None:
+        self._definitions = definitions
         self._attempts = attempts_max
         self._threads = threads_max
-        self._threaded = {name for name, definition in definitions.items() if definition.executor != "async"}
-        self._kinds = (
-            [name for name in definitions if name not in self._threaded],
-            [name for name in definitions if name in self._threaded],
-        )
-        self._known = frozenset(definitions)
         self.freed: Callable[[], None] = lambda: None
 
     def has_room(self, activity_type: str) -> bool:
         """Whether one more of this activity may start; False for one that is not known here."""
-        if self._attempts <= 0 or activity_type not in self._known:
+        if self._attempts <= 0 or activity_type not in self._definitions:
             return False
-        return self._threads > 0 or activity_type not in self._threaded
+        return self._threads > 0 or not self._is_threaded(activity_type)
 
     def take(self, activity_type: str) -> None:
         self._attempts -= 1
-        if activity_type in self._threaded:
+        if self._is_threaded(activity_type):
             self._threads -= 1
 
     def give(self, activity_type: str) -> None:
         self._attempts += 1
         was_full = self._attempts == 1
-        if activity_type in self._threaded:
+        if self._is_threaded(activity_type):
             self._threads += 1
             was_full = was_full or self._threads == 1
         if was_full:
@@ -51,8 +49,11 @@ class Slots:
 
     def claimable(self) -> Iterator[tuple[list[str], int]]:
         """(activity types, how many of them may start) of each kind: ask for the second once the first is taken."""
-        on_loop, threaded = self._kinds
-        if on_loop:
-            yield on_loop, self._attempts
+        threaded = [name for name in self._definitions if self._is_threaded(name)]
+        if len(threaded) < len(self._definitions):
+            yield [name for name in self._definitions if not self._is_threaded(name)], self._attempts
         if threaded:
             yield threaded, min(self._attempts, self._threads)
+
+    def _is_threaded(self, activity_type: str) -> bool:
+        return self._definitions[activity_type].executor != "async"

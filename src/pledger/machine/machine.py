@@ -46,7 +46,11 @@ class Activation:
 
 
 class Machine:
-    """One run. Activate it from a plain callback only (see `loop`), one activation at a time.
+    """One run.
+
+    unhandled_signals: those that nobody took. refusals: why, of live ones, for the engine to tell and clear.
+
+    Activate it from a plain callback only (see `loop`), one activation at a time.
 
     An exception out of `activate` means that the code cannot carry the run on: a bug, a call that is forbidden, or a
     mismatch with the record. Nothing of that activation may be kept and the machine is to be destroyed.
@@ -65,6 +69,7 @@ class Machine:
         self.last_event = 0
         self.closed: Command | None = None
         self.unhandled_signals: list[events.SignalReceived] = []
+        self.refusals: list[str] = []
         self._context: RunContext | None = None
         self._instance: Any = None
         self._main: WorkflowTask[Any] | None = None
@@ -250,9 +255,14 @@ class Machine:
     def _signal(self, signal: events.SignalReceived) -> None:
         handler = self.definition.signals.get(signal.name)
         if handler is None:
-            self.unhandled_signals.append(signal)
+            self._refuse_signal(signal, f"the workflow has no handler for the signal {signal.name!r}")
             return
-        args, kwargs = handler.signature.split(handler.signature.decode_args(signal.args))
+        try:
+            args, kwargs = handler.signature.split(handler.signature.decode_args(signal.args))
+        except errors.PayloadError as error:
+            # A sender that knows only the name can send anything. It stands in the history; the run goes on without it.
+            self._refuse_signal(signal, str(error))
+            return
         call = functools.partial(getattr(self._instance, handler.attribute), *args, **kwargs)
         if handler.is_async:
             task = self.context.loop.create_task(call(), name=f"signal-{signal.name}")
@@ -262,6 +272,11 @@ class Machine:
             call()
         except BaseException as error:  # noqa: BLE001 - judged like what the run method raises
             self._handler_failed(error)
+
+    def _refuse_signal(self, signal: events.SignalReceived, why: str) -> None:
+        self.unhandled_signals.append(signal)
+        if not self.context.replaying:
+            self.refusals.append(f"the signal {signal.name!r} (message {signal.message_id}) was not handled: {why}")
 
     def _handler_done(self, task: asyncio.Task[Any]) -> None:
         error = None if task.cancelled() else task.exception()

@@ -330,13 +330,6 @@ def test_a_bug_of_a_handler_blocks_the_run(drive: Drive, handler: str, before_th
             run.signal(handler, "bug")
 
 
-def test_arguments_that_do_not_fit_a_handler_block_the_run(drive: Drive) -> None:
-    run = drive(Order)
-    run.start()
-    with pytest.raises(PayloadError, match=r"the argument name of Order\.raise_plainly\(\)"):
-        run.signal("raise_plainly", 7)
-
-
 def test_a_handler_that_is_cancelled_is_no_end_of_the_run(drive: Drive) -> None:
     run = drive(Order)
     run.start()

@@ -137,6 +137,20 @@ def test_unknown_signals_are_kept_and_harm_nobody(drive: Drive) -> None:
     assert run.result == ["a"]
 
 
+def test_a_signal_whose_arguments_do_not_fit_is_kept_and_harms_nobody(drive: Drive) -> None:
+    run = drive(Collects, 1)
+    run.start()
+    assert run.signal("note", {"not": "a text"}) == []
+    assert [each.name for each in run.machine.unhandled_signals] == ["note"]
+    (refusal,) = run.machine.refusals
+    assert "'note'" in refusal
+    assert "annotated as str" in refusal or "expected str" in refusal
+    run.reload()
+    assert run.machine.refusals == []  # what was told once is not told again on replay
+    run.signal("note", "a")
+    assert run.result == ["a"]
+
+
 def test_a_function_takes_no_signals_and_keeps_them(drive: Drive) -> None:
     @workflow.defn
     async def plain() -> str:
