@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, Final
 
 from pledger.engine.engine import Limits
@@ -35,9 +36,10 @@ from pledger.testing.world import World
 
 #: The store's clock at the start: any time that is not now, so that a look at a real clock is found out.
 EPOCH_MS: Final = 1_000_000_000_000
-#: Faults happen for so long at most, and everything must have finished so long after they stopped (virtual seconds).
+#: Faults happen for so long at most (virtual seconds).
 FAULTS_LAST_S: Final = 60.0
-SETTLE_S: Final = 600.0
+#: So long after they stopped everything must have finished.
+SETTLE: Final = timedelta(minutes=10)
 DEPLOY_WITHIN_S: Final = 20.0
 #: The jumps of the store's clock.
 _JUMP_FORWARD_S: Final = 3600.0
@@ -72,7 +74,8 @@ class Simulation:
     """seed: everything is drawn from it. workers, clients: how many processes of each kind; workers have client
     programs too. limits: of the workers; by default each draws its own, small ones among them.
 
-    task_queues: the first one is served by all workers, each other one by some.
+    task_queues: the first one is served by all workers, each other one by some. settle: how long after the last fault
+    everything must have finished; workflows that wait for longer need more (a virtual day takes some seconds).
     deploy: workflows in place of those of the same name, in processes that start after some moment: until all have, old
     and new code work side by side. Runs of these may block meanwhile, and must go on in the end.
     state: the ledger. world: the outside. workflows: those of the end, by name. programs: the client programs with what
@@ -92,6 +95,7 @@ class Simulation:
         limits: Limits | None = None,
         deploy: Sequence[Callable[..., Any] | type] = (),
         task_queues: Sequence[str] = ("default",),
+        settle: timedelta = SETTLE,
     ) -> None:
         if workers < 1:
             raise UsageError("a simulation needs at least one worker")
@@ -104,6 +108,7 @@ class Simulation:
         self.workflows = self._workflows | self._deploy
         self._dice = random.Random(f"simulation {seed}")  # noqa: S311 - a test, no secret
         self._faults = faults or Faults()
+        self._settle_s = settle.total_seconds()
         self._activities = activities
         self.activities = {each.name: each for each in activities}
         self._scheduler = Scheduler(self._new_dice())
@@ -178,7 +183,7 @@ class Simulation:
                     self._scheduler.at(self._dice.random() * DEPLOY_WITHIN_S, self._deploy_now)
                 self._run(self._all_done, FAULTS_LAST_S)
                 self._calm_down()
-                if not self._run(self._all_closed, self.now_s + SETTLE_S):
+                if not self._run(self._all_closed, self.now_s + self._settle_s):
                     self.auditor.violated("everything finishes once faults stop", self._unfinished())
                     self._stop_if_violated()
                 self._shut_down()
@@ -232,7 +237,7 @@ class Simulation:
         for seat in self._seats:
             if seat.process is not None:
                 seat.process.leave()
-        if not self._run(lambda: all(each.process is None for each in self._seats), self.now_s + SETTLE_S):
+        if not self._run(lambda: all(each.process is None for each in self._seats), self.now_s + self._settle_s):
             for seat in self._seats:
                 if seat.process is not None:
                     tasks = "; ".join(seat.process.loop.pending())

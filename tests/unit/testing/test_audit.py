@@ -1,0 +1,220 @@
+"""The auditor finds a broken rule at the commit that breaks it, whatever the store answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pledger.engine import port
+from pledger.engine.attempt import Attempt
+from pledger.engine.port import Answer, Append, Operation, PutTask, Release, Reply, StartRun, TaskRow, Terminate
+from pledger.history import events, transition
+from pledger.history.retry import RetryPolicyRecord
+from pledger.history.transition import StoredTransition, Transition
+from pledger.store.memory import State
+from pledger.store.memory.store import commit
+from pledger.testing.audit import Auditor
+from pledger.testing.world import Activity, AttemptSeen
+
+NOW = 1_000_000
+SCHEDULE = events.ScheduleActivity("pay", b"[]", events.ActivityOptions(retry=RetryPolicyRecord(maximum_attempts=2)))
+
+
+class Ledger:
+    """One open run under audit: event 1 started it, 2 scheduled an activity, 3 began a timer."""
+
+    def __init__(self) -> None:
+        self.now_ms = NOW
+        self.state = State(lambda: self.now_ms)
+        self.auditor = Auditor(self.state)
+        self.session = 7
+        self.state.sessions[self.session] = port.SessionRow(self.session, "worker", "default", "code", NOW, NOW + 10**6)
+        started = events.RunStarted("pay", b"[]", bytes(16))
+        first = self.transition([started], [SCHEDULE, events.StartTimer(500, NOW + 500)], first=1)
+        append = Append(0, 0, 0, first, 3, None, NOW)
+        start = StartRun("default", "w", "run", "pay", "default", b"", b"", NOW, owner=self.session, first=append)
+        answer = self.judge(start)
+        assert isinstance(answer, port.Started)
+        self.run_key = answer.run_key
+        assert self.violations == []
+
+    @property
+    def violations(self) -> list[str]:
+        return self.auditor.violations
+
+    def judge(self, operation: Operation, answer: Answer | None = None) -> Answer:
+        """answer: of a store that is not asked; by default the real one."""
+        apply: Callable[[], Answer] = lambda: commit(self.state, [operation])[0] if answer is None else answer  # noqa: E731
+        return self.auditor.judge(operation, {self.session}, apply)
+
+    def transition(
+        self, inputs: list[Any], commands: list[Any], *, first: int = 4, time_ms: int = NOW
+    ) -> StoredTransition:
+        run = self.state.runs.get(getattr(self, "run_key", 0))
+        head = transition.CHAIN_START if run is None else run.head
+        body = transition.encode(Transition(transition.FORMAT, time_ms, None, tuple(inputs), tuple(commands)))
+        return StoredTransition(first, body, transition.checksum(head, first, body))
+
+    def append(self, *inputs: Any, commands: tuple[Any, ...] = (), time_ms: int = NOW, **changes: Any) -> Append:
+        fields: dict[str, Any] = {
+            "run_key": self.run_key,
+            "fence": 1,
+            "expected_event": 3,
+            "transition": self.transition(list(inputs), list(commands), time_ms=time_ms),
+            "last_event": 3 + len(inputs) + len(commands),
+            "due_ms": 0,
+            "time_ms": time_ms,
+        }
+        return Append(**fields | changes)
+
+    def row(self, **changes: Any) -> TaskRow:
+        return TaskRow(
+            **{
+                "run_key": self.run_key,
+                "event_id": 2,
+                "namespace": "default",
+                "workflow_id": "w",
+                "run_id": "run",
+                "workflow_type": "pay",
+                "task_queue": "default",
+                "activity_type": "pay",
+                "state": "queued",
+                "attempt": 1,
+                "due_ms": NOW,
+                "command": b"",
+                "scheduled_ms": NOW,
+            }
+            | changes
+        )
+
+
+@pytest.fixture
+def ledger() -> Ledger:
+    return Ledger()
+
+
+def done(event_id: int = 2, attempt: int = 1) -> events.ActivityCompleted:
+    return events.ActivityCompleted(event_id, b"1", attempt)
+
+
+def test_what_is_right_is_not_reported(ledger: Ledger) -> None:
+    ledger.now_ms = NOW + 500
+    last = ledger.append(done(), events.TimerFired(3), commands=(events.CompleteRun(b"1"),), closed="completed")
+    assert ledger.judge(last) is Reply.WON
+    assert ledger.violations == []
+
+
+def test_the_row_says_what_the_history_says(ledger: Ledger) -> None:
+    ledger.judge(ledger.append(commands=(events.CompleteRun(b"1"),)))
+    assert [each.partition(":")[0] for each in ledger.violations] == ["row and history agree"]
+
+
+APPENDS: dict[str, Callable[[Ledger], Append]] = {
+    "no write with an old fence": lambda on: on.append(done(), fence=0),
+    "compare-and-set": lambda on: on.append(done(), expected_event=2),
+    "gap-free history": lambda on: on.append(done(), transition=on.transition([done()], [], first=5)),
+    "chained checksums": lambda on: on.append(done(), transition=_changed(on.transition([done()], []))),
+    "time goes forward": lambda on: on.append(done(), time_ms=NOW - 1),
+    "the fold accepts it": lambda on: on.append(commands=(events.CancelActivity(1),)),
+    "one outcome per position": lambda on: on.append(done(), done()),
+    "timers never early": lambda on: on.append(events.TimerFired(3)),
+    "timers fire once": lambda on: on.append(events.TimerFired(2)),
+    "messages are delivered once": lambda on: on.append(
+        events.SignalReceived("hi", b"[]", "m"), events.SignalReceived("hi", b"[]", "m")
+    ),
+}
+
+
+def _changed(row: StoredTransition) -> StoredTransition:
+    return StoredTransition(row.first_event_id, row.body, bytes(8))
+
+
+@pytest.mark.parametrize("rule", APPENDS)
+def test_an_append_that_must_not_win(ledger: Ledger, rule: str) -> None:
+    ledger.judge(APPENDS[rule](ledger), Reply.WON)
+    assert [each.partition(":")[0] for each in ledger.violations].count(rule) == 1, ledger.violations
+
+
+def test_an_outcome_of_what_was_never_scheduled(ledger: Ledger) -> None:
+    ledger.judge(ledger.append(done(event_id=3)))
+    assert ledger.violations[0].startswith("one outcome per position")
+
+
+def test_only_the_owner_writes(ledger: Ledger) -> None:
+    ledger.session = 8
+    ledger.judge(ledger.append(done()))
+    assert ledger.violations[0].startswith("one writer per run")
+
+
+def test_nothing_follows_the_end(ledger: Ledger) -> None:
+    last = ledger.transition([events.RunTerminated("")], [])
+    assert ledger.judge(Terminate(ledger.run_key, 3, last, 4, NOW)) is Reply.WON
+    ledger.judge(ledger.append(done(), expected_event=4), Reply.WON)
+    assert "terminal states absorb" in {each.partition(":")[0] for each in ledger.violations}
+
+
+def test_a_repeated_append_changes_nothing(ledger: Ledger) -> None:
+    operation = ledger.append(done())
+    assert [ledger.judge(operation), ledger.judge(operation)] == [Reply.WON, Reply.WON]
+    assert ledger.violations == []
+
+
+def test_a_late_outcome_is_refused(ledger: Ledger) -> None:
+    ledger.judge(PutTask(1, ledger.row(attempt=2)))
+    ledger.judge(ledger.append(done(attempt=1)))
+    assert [each.partition(":")[0] for each in ledger.violations] == ["late outcomes are refused"]
+
+
+@pytest.mark.parametrize(
+    ("due_ms", "has_row", "is_right"),
+    [
+        (NOW, False, True),
+        (NOW + 500, False, False),  # somebody must count the lost attempt
+        (NOW + 500, True, True),
+        (NOW + 501, True, False),  # the timer is due before
+        (None, True, False),
+    ],
+)
+def test_whoever_lets_go_leaves_a_waker(ledger: Ledger, due_ms: int | None, has_row: bool, is_right: bool) -> None:
+    if has_row:
+        ledger.judge(PutTask(1, ledger.row()))
+    ledger.judge(Release(ledger.run_key, 1, due_ms))
+    assert [each.partition(":")[0] for each in ledger.violations] == (
+        [] if is_right else ["every open run has a waker"]
+    )
+
+
+def test_a_block_is_a_violation_unless_its_code_changes(ledger: Ledger) -> None:
+    block = port.Block(ledger.run_key, 1, b'{"reason": "bug", "message": "oh", "traceback": ""}', "code")
+    ledger.judge(block, Reply.WON)
+    assert ledger.violations[0].startswith("no run blocks")
+    tolerant = Auditor(ledger.state, may_block={"pay"})
+    tolerant.judge(block, {7}, lambda: Reply.WON)
+    assert tolerant.violations == []
+
+
+def begin(ledger: Ledger, number: int, *earlier: int, event_id: int = 2, maximum: int = 2) -> list[str]:
+    attempt = Attempt.__new__(Attempt)
+    attempt.number, attempt.run_key, attempt.event_id = number, ledger.run_key, event_id
+    attempt.identity = _Identity()  # type: ignore[assignment]
+    activity = Activity("pay", maximum, {"key"}, [AttemptSeen(each, "worker", 0.0) for each in (*earlier, number)])
+    ledger.auditor.attempt_began(attempt, activity)
+    return [each.partition(":")[0] for each in ledger.violations]
+
+
+class _Identity:
+    workflow_id = "w"
+
+
+def test_attempts_that_may_begin(ledger: Ledger) -> None:
+    assert begin(ledger, 1) == begin(ledger, 2, 1) == begin(ledger, 9, *range(1, 9), maximum=0) == []
+
+
+def test_attempts_that_may_not(ledger: Ledger) -> None:
+    assert begin(ledger, 1, event_id=9) == ["intent before effect"]
+    ledger.violations.clear()
+    assert begin(ledger, 2, 1, 2, maximum=0) == ["attempts are counted"]
+    ledger.violations.clear()
+    assert begin(ledger, 3, 1, 2) == ["never more than maximum_attempts"]

@@ -1,0 +1,33 @@
+"""Faults are rates; each seed draws its own mix."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+
+import pytest
+
+from pledger.testing import Faults
+from pledger.testing.faults import KINDS
+
+RATES = [field.name for field in dataclasses.fields(Faults)]
+
+
+def test_by_default_nothing_goes_wrong() -> None:
+    assert set(dataclasses.astuple(Faults())) == {0.0}
+
+
+def test_a_seed_always_draws_the_same_mix() -> None:
+    assert Faults.swarm(7) == Faults.swarm(7)
+    assert len({Faults.swarm(seed) for seed in range(50)}) == 50
+
+
+def test_every_rate_is_left_out_about_half_of_the_time() -> None:
+    mixes = [Faults.swarm(seed) for seed in range(200)]
+    drawn = Counter(name for mix in mixes for name in RATES if getattr(mix, name) > 0)
+    assert all(60 < drawn[name] < 140 for name in RATES), drawn
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_has_a_rate(kind: str) -> None:
+    assert kind in RATES or kind in {"kill_before_commit", "kill_after_commit"}
