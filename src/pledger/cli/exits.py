@@ -28,7 +28,7 @@ class Exit(IntEnum):
 
 MEANINGS: Final[dict[Exit, str]] = {
     Exit.OK: "done",
-    Exit.BAD_NEWS: "bad news: the run failed, a replay differs, doctor or check found a fault",
+    Exit.BAD_NEWS: "bad news: the run failed, a replay differs, doctor or check objects",
     Exit.USAGE: "the command line, or the code it names, is wrong",
     Exit.NOT_FOUND: "no such run, or no ledger at that place",
     Exit.NO_ANSWER: "no worker answered, or --timeout passed; nothing is lost",
