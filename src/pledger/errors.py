@@ -13,6 +13,7 @@
     │   ├── NondeterminismError     the code asks for something else than what is recorded
     │   ├── ForbiddenCallError      the code called what only an activity may call
     │   └── StuckError              the code did not give the thread back in time
+    ├── NoWorkerError               nobody could answer in time
     ├── HistoryFullError            the run has reached the bound of its history and is parked
     ├── RunBlockedError             a bug in workflow code holds the run; its state is intact
     ├── UsageError                  the caller asked for what cannot be
@@ -20,7 +21,7 @@
     │   ├── PayloadTooLargeError    a value over the limit
     │   ├── WorkflowAlreadyStartedError, WorkflowNotFoundError, RunClosedError
     │   ├── UnknownSignalError, UnknownQueryError, UnknownWorkflowError, UnknownActivityError
-    │   ├── QueryFailedError, NoWorkerError
+    │   ├── QueryFailedError
     │   ├── InvalidFilterError
     │   └── InvalidPolicyError      a retry policy or a timeout out of range
     ├── StoreError                  the database
