@@ -12,6 +12,7 @@ from tests.conformance.harness import (
     open_session,
     owned_run,
     ownerless_run,
+    task,
     write,
 )
 
@@ -171,6 +172,24 @@ async def test_a_confirmed_claim_or_a_step_clears_the_count(store: Store, clock:
         after = await store.read_run(run.run_key)
         assert (after.claims, after.owner) == (0, claimed.owner)
         await write(store, Release(run.run_key, claimed.fence, 0))
+
+
+async def test_a_block_clears_the_count(store: Store) -> None:
+    """A run that was parked since it ended its workers again and again is to have its chance with other code."""
+    run = await ownerless_run(store)
+    session = await open_session(store)
+    await claim(store, session)
+    await store.close_session(session)
+    [claimed] = await claim(store, await open_session(store))
+    await write(store, Block(run.run_key, claimed.fence, b"{}", "code-1"))
+    assert (await store.read_run(run.run_key)).claims == 0
+
+
+async def test_a_block_keeps_what_the_runs_activities_brought(store: Store) -> None:
+    run = await owned_run(store, await open_session(store))
+    done = task(run, 1, state="done", outcome=b"1")
+    await write(store, Block(run.run_key, run.fence, b"{}", "code-1", [done]))
+    assert await store.read_tasks(run.run_key) == [done]
 
 
 async def test_next_due_is_the_earliest_of_runs_without_owner(store: Store) -> None:

@@ -5,7 +5,16 @@ from __future__ import annotations
 import asyncio
 
 from pledger.engine.port import Reply
-from tests.conformance.harness import Ledger, append, claim, open_session, owned_run, ownerless_run, write
+from tests.conformance.harness import (
+    Ledger,
+    append,
+    claim,
+    claim_tasks,
+    open_session,
+    owned_run,
+    ownerless_run,
+    write,
+)
 
 
 async def test_handles_see_each_others_commits(ledger: Ledger) -> None:
@@ -45,6 +54,17 @@ async def test_a_waiting_handle_is_woken(ledger: Ledger) -> None:
     session = await open_session(one)
     await owned_run(one, session)
     assert await waiter
+
+
+async def test_a_look_that_finds_nothing_is_no_news(ledger: Ledger) -> None:
+    """Else idle workers would keep each other awake."""
+    one, two = ledger.open(), ledger.open()
+    session = await open_session(one)
+    while await two.wait_for_change(0):
+        pass
+    assert await claim(one, session) == await claim_tasks(one, session) == []
+    assert await one.woken_runs(session) == await one.bury_sessions() == []
+    assert not await two.wait_for_change(0)
 
 
 async def test_ones_own_commits_are_no_news(ledger: Ledger) -> None:

@@ -23,8 +23,10 @@ from pledger.engine.loading import Loader
 from pledger.engine.runs import InFlight, Runs
 from pledger.engine.session import LedgerClock
 from pledger.history.events import ScheduleActivity
+from pledger.history.transition import StoredTransition
 from pledger.store.memory import State, mailbox, store, tasks
 from pledger.testing import Faults, SimulationFailedError
+from pledger.testing.process import SimulatedStore
 from tests.simulation.running import case, simulate
 
 #: Within so many seeds it must be found.
@@ -209,6 +211,27 @@ def acknowledged_before_it_is_durable(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Committer, "submit", submit)
 
 
+def a_passed_deadline_rings_on(patch: pytest.MonkeyPatch) -> None:
+    rule = Runs._ring
+
+    def ring(self: Runs, run_keys: list[int]) -> None:
+        rule(self, run_keys)
+        for run_key in run_keys:
+            if run_key in self.active:
+                self.arm(self.active[run_key])
+
+    patch.setattr(Runs, "_ring", ring)
+
+
+def a_termination_by_the_clock_alone(patch: pytest.MonkeyPatch) -> None:
+    rule = SimulatedStore.read_last_transition
+
+    async def of_a_closed_run(self: SimulatedStore, run_key: int) -> StoredTransition | None:
+        return None if run_key in self.state.open_runs else await rule(self, run_key)
+
+    patch.setattr(SimulatedStore, "read_last_transition", of_a_closed_run)
+
+
 def timers_by_a_clock_that_is_ahead(patch: pytest.MonkeyPatch) -> None:
     rule = LedgerClock.now_ms
     patch.setattr(LedgerClock, "now_ms", lambda self: rule(self) + 20)
@@ -242,6 +265,8 @@ REVERTS = [
     Revert(a_late_read_delivers_again, {"messages are delivered once", "no run blocks"}, Faults()),
     Revert(lost_answers_are_not_looked_for, {"everything finishes"}, LOST),
     Revert(acknowledged_before_it_is_durable, {"nothing acknowledged is lost"}, DEATHS),
+    Revert(a_passed_deadline_rings_on, {"nobody is busy for ever"}, Faults(), ("doomed",) * 3),
+    Revert(a_termination_by_the_clock_alone, {"time goes forward"}, Faults(clock_jump=0.5), ("terminated",) * 6),
     Revert(timers_by_a_clock_that_is_ahead, {"timers never early"}, Faults()),
 ]
 

@@ -34,6 +34,15 @@ def after(*steps: Event) -> RunState:
     return state
 
 
+def test_an_outcome_may_meet_its_cancellation_in_one_transition() -> None:
+    """The code gave up on the activity, and what became of it arrived together with the reason."""
+    state = after(STARTED, CHARGE)
+    fold([Transition(FORMAT, 3, None, (events.ActivityCompleted(2, b"1"),), (events.CancelActivity(2),))], state)
+    assert (state.activities, state.activities_done) == ({}, 1)
+    with pytest.raises(ImpossibleEventError):
+        fold([Transition(FORMAT, 4, None, (), (events.CancelActivity(2),))], state)
+
+
 def test_every_kind_of_event_has_its_place() -> None:
     assert set(_APPLY) == {*get_args(events.Input), *get_args(events.Command)}
 

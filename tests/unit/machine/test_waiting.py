@@ -450,3 +450,36 @@ def test_a_signal_that_comes_with_the_result_is_seen_in_the_order_of_the_record(
     done.start()
     done.feed(completed(2, "A"), signal("stop"))
     assert done.result == "done"
+
+
+def test_a_collector_takes_no_condition_of_another_run_away(drive: Drive) -> None:
+    """Whoever closes a coroutine that was left behind, and whenever: it lets go of its own run's condition only."""
+
+    @workflow.defn
+    class Waits:
+        def __init__(self) -> None:
+            self.done = False
+
+        @workflow.run
+        async def run(self) -> str:
+            await workflow.wait_condition(lambda: self.done)
+            return "met"
+
+        @workflow.signal
+        def collect(self) -> None:
+            left_behind.close()
+
+        @workflow.signal
+        def finish(self) -> None:
+            self.done = True
+
+    dead, live = drive(Waits), drive(Waits)
+    dead.replay_at_end = live.replay_at_end = False
+    dead.start()
+    [task] = dead.machine.context.loop.live_tasks()
+    left_behind = task.get_coro()
+    assert left_behind is not None
+    live.start()
+    live.signal("collect")
+    live.signal("finish")
+    assert live.result == "met"
