@@ -191,8 +191,11 @@ class Intake:
         session_key = self._session_key()
         more = self._tasks_wait = False
         for types, free in self._activities.slots.claimable():
-            slots = min(free, CLAIM_MAX)
-            tasks = await self._store.claim_tasks(session_key, now_ms, self._task_queue, types, slots) if slots else []
+            slots = max(0, min(free, CLAIM_MAX))
+            tasks = []
+            if slots:
+                with self._activities.slots.kept(types, slots):
+                    tasks = await self._store.claim_tasks(session_key, now_ms, self._task_queue, types, slots)
             for task in tasks:
                 self._activities.start_claimed(task, _identity_of(task))
             if len(tasks) == slots:

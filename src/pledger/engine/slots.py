@@ -6,6 +6,7 @@ start-to-close time begins with its attempt, and must not pass in a line for a t
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +47,18 @@ class Slots:
             was_full = was_full or self._threads == 1
         if was_full:
             self.freed()
+
+    @contextlib.contextmanager
+    def kept(self, types: list[str], count: int) -> Iterator[None]:
+        """While a claim of so many of these is on its way, nobody else takes their room."""
+        threads = count if types and self._is_threaded(types[0]) else 0
+        self._attempts -= count
+        self._threads -= threads
+        try:
+            yield
+        finally:
+            self._attempts += count
+            self._threads += threads
 
     def claimable(self) -> Iterator[tuple[list[str], int]]:
         """(activity types, how many of them may start) of each kind: ask for the second once the first is taken."""

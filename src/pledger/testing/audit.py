@@ -254,8 +254,16 @@ class Auditor:
                 return
 
     def check_all_wakers(self) -> None:
-        for run_key in sorted(self._state.open_runs):
+        """After the end of a session: nothing may be left in its name."""
+        state = self._state
+        for run_key in sorted(state.open_runs):
             self.check_waker(run_key)
+            owner = state.runs[run_key].owner
+            owners = {owner, *(task.owner for task in state.tasks.get(run_key, {}).values())} - {None}
+            if not owners <= state.sessions.keys():
+                self.violated(
+                    "every open run has a waker", f"run {run_key} is held by {owners}, gone sessions among them"
+                )
 
     # Attempts ---------------------------------------------------------------------------------------------------------
 

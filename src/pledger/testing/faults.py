@@ -14,6 +14,7 @@ KINDS: Final = (
     "kill_after_commit",
     "restart",
     "pause",
+    "cut_off",
     "clock_jump",
     "clock_drift",
     "store_unavailable",
@@ -32,8 +33,8 @@ class Faults:
 
     Per second of virtual time, over all processes: kill (a process dies at any instant; another one takes its place a
     while later), restart (it shuts down gracefully instead), pause (it stands still for longer than its lease, then
-    goes on), clock_jump (the wall clock jumps, which is the store's: by up to an hour forward or a minute back; the
-    monotonic clocks of the processes do not, that is what they are for).
+    goes on), cut_off (it cannot reach the store for as long), clock_jump (the wall clock jumps, which is the store's:
+    by up to an hour forward or a minute back; the monotonic clocks of the processes do not, that is what they are for).
     clock_drift: the monotonic clock of a process runs fast or slow by up to this share.
     Share of commits: kill_at_commit (the process dies, half of the time before the commit point, else after it).
     Share of the store's verbs: store_unavailable (fails before it took effect), reply_lost (fails after it took
@@ -46,6 +47,7 @@ class Faults:
     kill: float = 0.0
     restart: float = 0.0
     pause: float = 0.0
+    cut_off: float = 0.0
     clock_jump: float = 0.0
     clock_drift: float = 0.0
     kill_at_commit: float = 0.0
@@ -73,6 +75,7 @@ _MOST: Final = {
     "kill": 0.3,
     "restart": 0.1,
     "pause": 0.2,
+    "cut_off": 0.1,
     "clock_jump": 0.05,
     "clock_drift": 0.0005,
     "kill_at_commit": 0.1,

@@ -72,7 +72,7 @@ class Surroundings:
         faults: Callable[[], Faults],
         hit: Callable[[str], None],
         workflows: Callable[[], list[WorkflowDefinition]],
-        activities: Callable[[str], list[ActivityDefinition[Any, Any]]],
+        activities: Callable[[str, int], list[ActivityDefinition[Any, Any]]],
     ) -> None:
         self.scheduler = scheduler
         self.state = state
@@ -135,6 +135,8 @@ class _Weather:
             return None
         faults = self._process.surroundings.faults()
         draw = self._dice.random
+        if self._process.cut_off:
+            raise errors.StoreUnavailableError(f"simulated: {self._process.name} is cut off, at {verb}")
         if verb == "commit" and draw() < faults.kill_at_commit / 2:
             self._process.kill("kill_before_commit")
             return None
@@ -173,7 +175,7 @@ class Process:
     """One life of a process; the next one on its seat takes its place.
 
     task_queues: those that it has a worker for; none for a mere client. session_keys: the sessions that it has opened.
-    ended: how it came to its end, or None.
+    cut_off: it cannot reach the store. ended: how it came to its end, or None.
     """
 
     def __init__(
@@ -195,6 +197,7 @@ class Process:
         self.loop = NodeLoop(surroundings.scheduler, name, clock, self._unhandled)  # type: ignore[abstract] # as far as it is used
         self.store = SimulatedStore(self, surroundings.auditor)
         self.session_keys: set[int] = set()
+        self.cut_off = False
         self.ended: str | None = None
         self._leaving = False
         self._machines: list[Machine] = []
@@ -282,7 +285,9 @@ class Process:
         return Engine(
             connection,
             workflows=self.surroundings.workflows(),
-            activities=self.surroundings.activities(self.name),
+            activities=self.surroundings.activities(
+                f"{self.name} {task_queue}", self._limits.concurrent_activities_max
+            ),
             task_queue=task_queue,
             code=self._code,
             identity=self.name,

@@ -44,7 +44,7 @@ DEPLOY_WITHIN_S: Final = 20.0
 #: The jumps of the store's clock.
 _JUMP_FORWARD_S: Final = 3600.0
 _JUMP_BACK_S: Final = 60.0
-#: How long a process stands still at most.
+#: How long a process stands still, or is cut off, at most.
 _PAUSE_MAX_S: Final = 15.0
 
 
@@ -121,6 +121,7 @@ class Simulation:
             faults=lambda: self._faults,
             hit=self._hit,
             began=self.auditor.attempt_began,
+            crowded=lambda worker, most: self.auditor.violated("limits are kept", f"{worker} runs more than {most}"),
         )
         self._surroundings = Surroundings(
             self._scheduler,
@@ -129,7 +130,7 @@ class Simulation:
             faults=lambda: self._faults,
             hit=self._hit,
             workflows=lambda: list(self._workflows.values()),
-            activities=lambda name: [self.world.watch(each, name) for each in self._activities],
+            activities=lambda worker, most: [self.world.watch(each, worker, most) for each in self._activities],
         )
         self._lives: list[Process] = []
         self._code = "code-1"
@@ -306,6 +307,7 @@ class Simulation:
             (self._faults.kill, self._kill_one),
             (self._faults.restart, self._restart_one),
             (self._faults.pause, self._pause_one),
+            (self._faults.cut_off, self._cut_one_off),
             (self._faults.clock_jump, self._jump_clock),
         ]
         for rate, act in plans:
@@ -326,7 +328,7 @@ class Simulation:
         self._calm = True
         for seat in self._seats:
             if seat.process is not None:
-                seat.process.loop.paused = False
+                seat.process.loop.paused = seat.process.cut_off = False
         if self._deploy or any(run.blocked is not None for run in self.state.runs.values()):
             self._deploy_now()
             for seat in self._seats:
@@ -361,6 +363,15 @@ class Simulation:
         process.loop.paused = True
         # Leases are 2 s or 5 s: most pauses outlast them, some do not.
         self._scheduler.at(self.now_s + self._dice.random() * _PAUSE_MAX_S, lambda: self._resume(process))
+
+    def _cut_one_off(self) -> None:
+        process = self._anybody()
+        if process is None or process.cut_off:
+            return
+        self._hit("cut_off")
+        process.note("cut off")
+        process.cut_off = True
+        self._scheduler.at(self.now_s + self._dice.random() * _PAUSE_MAX_S, lambda: setattr(process, "cut_off", False))
 
     def _resume(self, process: Process) -> None:
         if process.loop.paused:

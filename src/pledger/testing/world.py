@@ -8,11 +8,12 @@ with the ledger afterwards.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import copy
 import inspect
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -32,17 +33,21 @@ SLOW_MAX_S: Final = 60.0
 
 @dataclass(slots=True)
 class AttemptSeen:
-    """One attempt of an activity as the outside saw it begin. process: which one ran it.
+    """One attempt of an activity as the outside saw it begin. worker: which one ran it.
 
     returned: whether its code came to an end with `result`; one that raised, was stopped or died with its process has
     not.
     """
 
     number: int
-    process: str
+    worker: str
     began_s: float
     returned: bool = False
     result: Any = None
+
+    def end(self, result: Any) -> Any:
+        self.returned, self.result = True, result
+        return result
 
 
 @dataclass(slots=True)
@@ -59,7 +64,8 @@ class Activity:
 class World:
     """activities: by (run_id, event_id). effects: how often each was really done, by key; receipts: what was answered.
 
-    began: called as an attempt begins, before its code: the place to look whether it may.
+    began: called as an attempt begins, before its code: the place to look whether it may. crowded: called when a worker
+    runs more attempts at a time than it may.
     """
 
     def __init__(
@@ -70,6 +76,7 @@ class World:
         faults: Callable[[], Faults],
         hit: Callable[[str], None],
         began: Callable[[Attempt, Activity], None],
+        crowded: Callable[[str, int], None],
     ) -> None:
         self.activities: dict[tuple[str, int], Activity] = {}
         self.effects: Counter[str] = Counter()
@@ -80,6 +87,8 @@ class World:
         self._faults = faults
         self._hit = hit
         self._began = began
+        self._crowded = crowded
+        self._running: Counter[str] = Counter()
 
     # For activities ---------------------------------------------------------------------------------------------------
 
@@ -129,30 +138,42 @@ class World:
 
     # For the simulation -----------------------------------------------------------------------------------------------
 
-    def watch(self, definition: ActivityDefinition[Any, Any], process: str) -> ActivityDefinition[Any, Any]:
-        """The activity as a simulated worker runs it: every attempt is seen to begin and to end."""
+    def watch(self, definition: ActivityDefinition[Any, Any], worker: str, most: int) -> ActivityDefinition[Any, Any]:
+        """The activity as a simulated worker runs it: every attempt is seen to begin and to end.
+
+        most: attempts at a time of that worker.
+        """
         watched = copy.copy(definition)
         plain = definition.fn
         if inspect.iscoroutinefunction(plain):
 
             async def run_async(*args: Any) -> Any:
                 _current.set(self)
-                seen = self._begin(process)
-                result = await plain(*args)
-                return self._end(seen, result)
+                with self._attempt(worker, most) as seen:
+                    return seen.end(await plain(*args))
 
             watched.fn = run_async
         else:
 
             def run(*args: Any) -> Any:
                 _current.set(self)
-                seen = self._begin(process)
-                return self._end(seen, plain(*args))
+                with self._attempt(worker, most) as seen:
+                    return seen.end(plain(*args))
 
             watched.fn = run
         return watched
 
-    def _begin(self, process: str) -> AttemptSeen:
+    @contextlib.contextmanager
+    def _attempt(self, worker: str, most: int) -> Iterator[AttemptSeen]:
+        self._running[worker] += 1
+        if self._running[worker] > most:
+            self._crowded(worker, most)
+        try:
+            yield self._begin(worker)
+        finally:
+            self._running[worker] -= 1
+
+    def _begin(self, worker: str) -> AttemptSeen:
         attempt = running.get()
         place = (attempt.identity.run_id, attempt.event_id)
         activity = self.activities.get(place)
@@ -160,15 +181,11 @@ class World:
             policy = attempt.command.options.retry
             maximum = (policy or DEFAULT_RETRY).maximum_attempts
             activity = self.activities[place] = Activity(attempt.definition.name, maximum)
-        seen = AttemptSeen(attempt.number, process, self._now_s())
+        seen = AttemptSeen(attempt.number, worker, self._now_s())
         activity.keys.add(attempt.idempotency_key)
         activity.attempts.append(seen)
         self._began(attempt, activity)
         return seen
-
-    def _end(self, seen: AttemptSeen, result: Any) -> Any:
-        seen.returned, seen.result = True, result
-        return result
 
 
 _current: contextvars.ContextVar[World] = contextvars.ContextVar("pledger_simulated_world")
