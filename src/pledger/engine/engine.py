@@ -274,5 +274,8 @@ class Engine:
     def task_queued(self, due_ms: int) -> None:
         self._intake.due(due_ms)
 
+    def run_born(self, run_key: int) -> None:
+        self._intake.run_born(run_key)
+
     def in_doubt(self) -> None:
         self._intake.in_doubt()

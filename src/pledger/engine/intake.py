@@ -76,6 +76,7 @@ class Intake:
         self._lease_ms = lease_ms
         self._wake = asyncio.Event()
         self._mail: set[int] = set()
+        self._early_mail: set[int] = set()
         self._due_ms: int | None = None
         self._look_at = 0.0
         self._looked_at = 0
@@ -121,6 +122,16 @@ class Intake:
         """One more attempt may start here, after none could."""
         if self._tasks_wait:
             self.changed()
+
+    def run_born(self, run_key: int) -> None:
+        """A run that was started here is known here: look at the mail that was faster than the news of its birth."""
+        if self._early_mail:
+            if run_key in self._early_mail:
+                self.mail(run_key)
+            if self._runs.births_in_flight:
+                self._early_mail.discard(run_key)
+            else:
+                self._early_mail.clear()
 
     def in_doubt(self) -> None:
         """The store failed a call that may have taken effect all the same: something may be ours unknown to us."""
@@ -294,6 +305,8 @@ class Intake:
             run_key = self._mail.pop()
             run = self._runs.active.get(run_key)
             if run is None or run.gone:
+                if self._runs.births_in_flight:
+                    self._early_mail.add(run_key)
                 continue
             try:
                 await self._read_mail_of(run)

@@ -42,6 +42,7 @@ AGAIN_S: Final = 0.2
 class Listener(Protocol):
     """Who wants to know what became of runs: the connection (waiting clients), the intake, verification."""
 
+    def run_born(self, run_key: int) -> None: ...
     def run_closed(self, run_key: int, status: RunStatus, command: Command | None) -> None: ...
     def run_changed(self, run_key: int) -> None: ...
     def run_released(self, due_ms: int | None) -> None: ...
@@ -89,6 +90,7 @@ class Runs:
         self._history_events_max = history_events_max
         self.leaving: set[int] = set()
         self._ready: list[ActiveRun] = []
+        self.births_in_flight = 0
         self._births: list[tuple[StartRun, events.RunStarted, RunIdentity, Callable[[Answer], None]]] = []
         self._alarms = Alarms(loop, clock, self._ring)
         committer.on_turn(self.prepare)
@@ -244,10 +246,12 @@ class Runs:
         start.owner, start.first = self._session_key(), built.append
 
         def settle(answer: Answer) -> None:
+            self.births_in_flight -= 1
             if isinstance(answer, port.Started) and self.holds(start.owner):
                 run.run_key, run.chain_key = answer.run_key, answer.chain_key
                 self.active[run.run_key] = run
                 self.won(built)
+                self._listener.run_born(run.run_key)
             else:
                 self.activities.unreserve(built.eager)
                 run.gone = True
@@ -261,6 +265,7 @@ class Runs:
             else:
                 done(answer)
 
+        self.births_in_flight += 1
         self._committer.submit(start, settle)
 
     def _transition(self, run: ActiveRun) -> InFlight | None:
