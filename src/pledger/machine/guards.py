@@ -41,48 +41,28 @@ from typing import Any, Final
 
 from pledger.errors import ForbiddenCallError
 from pledger.machine.clock_methods import ClockMethods
+from pledger.machine.rules import (
+    AS_COMPLETED,
+    CALENDAR,
+    CHANCE,
+    CLOCK,
+    CLOCK_BY_DEFAULT,
+    CLOCKS,
+    EFFECT,
+    ENTROPY,
+    ID,
+    SLEEP,
+    THREAD,
+    Rule,
+)
 
 __all__ = ["enter", "install", "leave", "suspended", "take_violation", "uninstall"]
 
-
-@dataclass(frozen=True, slots=True)
-class _Rule:
-    """Why a call is refused in workflow code, and what to do instead."""
-
-    reason: str
-    remedy: str
-
-
-_DIFFERS: Final = "its answer differs on replay"
-_OUTSIDE: Final = "it reaches outside of the run, and a replay would do it again"
-_CLOCK: Final = _Rule(_DIFFERS, "workflow.time()")
-_CALENDAR: Final = _Rule(_DIFFERS, "workflow.now()")
-_CHANCE: Final = _Rule(_DIFFERS, "workflow.random()")
-_ID: Final = _Rule(_DIFFERS, "workflow.uuid4()")
-_ENTROPY: Final = _Rule(_DIFFERS, "workflow.random() or workflow.uuid4()")
-_EFFECT: Final = _Rule(_OUTSIDE, "do it in an activity")
-_SLEEP: Final = _Rule("it stops every run of this worker", "await asyncio.sleep()")
-_THREAD: Final = _Rule(
-    "no replay repeats the order in which threads run", "asyncio.create_task(), or do it in an activity"
-)
-_SET_ORDER: Final = _Rule(
-    "it starts coroutines in the order of a set, which differs on replay", "workflow.as_completed()"
-)
-
-#: Clocks that take no argument. They are called often outside of workflow code, so their replacement is the quickest.
-_CLOCKS: Final = tuple(
-    f"{clock}{unit}"
-    for clock in ("time", "monotonic", "perf_counter", "process_time", "thread_time")
-    for unit in ("", "_ns")
-)
-#: Functions that read the clock unless they are given a time, and the position of that argument.
-_CLOCK_BY_DEFAULT: Final = {"localtime": 0, "gmtime": 0, "ctime": 0, "asctime": 0, "strftime": 1}
-
 #: What the interpreter audits: https://docs.python.org/3/library/audit_events.html
-_AUDITED: Final[dict[str, _Rule]] = {
-    "time.sleep": _SLEEP,  # from 3.13
-    "_thread.start_new_thread": _THREAD,  # from 3.12
-    "_thread.start_joinable_thread": _THREAD,  # from 3.13
+_AUDITED: Final[dict[str, Rule]] = {
+    "time.sleep": SLEEP,  # from 3.13
+    "_thread.start_new_thread": THREAD,  # from 3.12
+    "_thread.start_joinable_thread": THREAD,  # from 3.13
     **dict.fromkeys(
         """
         open os.listdir os.scandir os.chdir os.chmod os.chown os.link os.mkdir os.remove os.rename os.rmdir os.symlink
@@ -94,12 +74,12 @@ _AUDITED: Final[dict[str, _Rule]] = {
         socket.gethostname socket.getnameinfo socket.sendmsg socket.sendto http.client.connect http.client.send
         sqlite3.connect builtins.input webbrowser.open
         """.split(),  # noqa: SIM905 - as a list it is a page
-        _EFFECT,
+        EFFECT,
     ),
 }
 
 #: The remedy by the library that workflow code asked, where the call beneath is too general to tell.
-_LIBRARIES: Final = {"uuid": _ID, "secrets": _CHANCE, "tempfile": _EFFECT}
+_LIBRARIES: Final = {"uuid": ID, "secrets": CHANCE, "tempfile": EFFECT}
 
 #: Packages in whose frames everything is allowed.
 _EXEMPT_BY_DEFAULT: Final = frozenset(
@@ -160,7 +140,7 @@ class suspended:  # noqa: N801 - a context manager, used like a function
         _suspended.set(self._before)
 
 
-def _judge(call: str, rule: _Rule, caller: FrameType) -> None:
+def _judge(call: str, rule: Rule, caller: FrameType) -> None:
     """Raise for a guarded call that `caller` makes in this thread's workflow code; return when it is exempt."""
     if _suspended.get():
         return
@@ -173,7 +153,7 @@ def _judge(call: str, rule: _Rule, caller: FrameType) -> None:
         raise _violation(call, rule, frames)
 
 
-def _violation(call: str, rule: _Rule, frames: list[FrameType]) -> ForbiddenCallError:
+def _violation(call: str, rule: Rule, frames: list[FrameType]) -> ForbiddenCallError:
     """The error, kept when it is the first. Names what the nearest code outside of the standard library called."""
     where = ""
     for position, frame in enumerate(frames):
@@ -282,7 +262,7 @@ def _always(*_: object, **__: object) -> bool:
     return True
 
 
-def _quick(original: Callable[[], Any], call: str, rule: _Rule) -> Callable[..., Any]:
+def _quick(original: Callable[[], Any], call: str, rule: Rule) -> Callable[..., Any]:
     def guarded(_: object) -> Any:
         if _inside and get_ident() in _inside:
             _judge(call, rule, _caller())
@@ -292,7 +272,7 @@ def _quick(original: Callable[[], Any], call: str, rule: _Rule) -> Callable[...,
 
 
 def _general(
-    original: Callable[..., Any], call: str, rule: _Rule, harms: Callable[..., bool] = _always
+    original: Callable[..., Any], call: str, rule: Rule, harms: Callable[..., bool] = _always
 ) -> Callable[..., Any]:
     """harms: whether a call with these arguments does; asked in workflow code only."""
 
@@ -312,39 +292,39 @@ def _in_module(module: str, attribute: str, guarded: Callable[..., Any], origina
 
 def _patches() -> Iterator[_Patch]:
     for module, names, rule in (
-        ("time", _CLOCKS, _CLOCK),
-        ("random", ("random",), _CHANCE),
+        ("time", CLOCKS, CLOCK),
+        ("random", ("random",), CHANCE),
     ):
         for name, original in _present(module, names):
             yield _in_module(module, name, _quick(original, f"{module}.{name}", rule), original)
 
     chance = importlib.import_module("random")
     for module, names, rule in (
-        ("random", tuple(name for name in chance.__all__ if name.islower() and name != "random"), _CHANCE),
-        ("time", ("clock_gettime", "clock_gettime_ns"), _CLOCK),
-        ("time", ("sleep",), _SLEEP),
-        ("uuid", ("uuid1",), _ID),  # uuid4 asks os.urandom, and is known by that
-        ("os", ("urandom", "getrandom"), _ENTROPY),
-        ("_posixsubprocess", ("fork_exec",), _EFFECT),  # multiprocessing's spawn is not audited
-        ("asyncio", ("to_thread",), _THREAD),
-        ("asyncio.threads", ("to_thread",), _THREAD),
+        ("random", tuple(name for name in chance.__all__ if name.islower() and name != "random"), CHANCE),
+        ("time", ("clock_gettime", "clock_gettime_ns"), CLOCK),
+        ("time", ("sleep",), SLEEP),
+        ("uuid", ("uuid1",), ID),  # uuid4 asks os.urandom, and is known by that
+        ("os", ("urandom", "getrandom"), ENTROPY),
+        ("_posixsubprocess", ("fork_exec",), EFFECT),  # multiprocessing's spawn is not audited
+        ("asyncio", ("to_thread",), THREAD),
+        ("asyncio.threads", ("to_thread",), THREAD),
     ):
         for name, original in _present(module, names):
             yield _in_module(module, name, _general(original, f"{module}.{name}", rule), original)
 
-    for name, original in _present("time", _CLOCK_BY_DEFAULT):
-        position = _CLOCK_BY_DEFAULT[name]
+    for name, original in _present("time", CLOCK_BY_DEFAULT):
+        position = CLOCK_BY_DEFAULT[name]
         harms = functools.partial(_time_is_missing, position)
-        yield _in_module("time", name, _general(original, f"time.{name}", _CLOCK, harms), original)
+        yield _in_module("time", name, _general(original, f"time.{name}", CLOCK, harms), original)
 
     for module in ("asyncio", "asyncio.tasks"):
         yield _in_module(module, "as_completed", _as_completed(asyncio.as_completed), asyncio.as_completed)
 
     # Methods, through their class: a generator without a seed takes one from the system, and whatever an executor
     # of any kind is given becomes a concurrent Future.
-    yield _in_class(chance.Random, "seed", _CHANCE, lambda _, a=None, *__, **___: a is None)
-    yield _in_class(importlib.import_module("threading").Thread, "start", _THREAD)
-    yield _in_class(importlib.import_module("concurrent.futures").Future, "__init__", _THREAD)
+    yield _in_class(chance.Random, "seed", CHANCE, lambda _, a=None, *__, **___: a is None)
+    yield _in_class(importlib.import_module("threading").Thread, "start", THREAD)
+    yield _in_class(importlib.import_module("concurrent.futures").Future, "__init__", THREAD)
 
 
 def _present(module: str, names: Iterable[str]) -> Iterator[tuple[str, Any]]:
@@ -356,7 +336,7 @@ def _present(module: str, names: Iterable[str]) -> Iterator[tuple[str, Any]]:
     yield from ((name, found[name]) for name in names if name in found)
 
 
-def _in_class(owner: type, attribute: str, rule: _Rule, harms: Callable[..., bool] = _always) -> _Patch:
+def _in_class(owner: type, attribute: str, rule: Rule, harms: Callable[..., bool] = _always) -> _Patch:
     original = vars(owner)[attribute]
     call = f"{owner.__module__}.{owner.__qualname__}.{attribute}".removesuffix(".__init__")
 
@@ -378,7 +358,7 @@ def _as_completed(original: Callable[..., Any]) -> Callable[..., Any]:
         if _inside and get_ident() in _inside and not (asyncio.isfuture(fs) or asyncio.iscoroutine(fs)):
             fs = list(fs)  # it may be an iterator, which gives its items once
             if not all(map(asyncio.isfuture, fs)):
-                _judge("asyncio.as_completed", _SET_ORDER, _caller())
+                _judge("asyncio.as_completed", AS_COMPLETED, _caller())
         return original(fs, **kwargs)
 
     return guarded
@@ -442,7 +422,7 @@ def _add_audit_hook() -> None:
 
 def _judge_clock_method(call: str, frame: FrameType) -> None:
     if _inside and get_ident() in _inside:
-        _judge(call, _CALENDAR, frame)
+        _judge(call, CALENDAR, frame)
 
 
 # Putting them up ------------------------------------------------------------------------------------------------------

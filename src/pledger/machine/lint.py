@@ -17,16 +17,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from pledger.machine.lint_calls import (
-    AS_COMPLETED,
-    CANCELLATION,
-    DROPPED,
-    SET_ORDER,
-    Rule,
-    rule_of,
-    rule_of_method,
-)
+from pledger.machine.lint_calls import CANCELLATION, DROPPED, SET_ORDER, rule_of, rule_of_method
 from pledger.machine.lint_names import Definition, Scope, definitions, own_nodes, running, scope_of
+from pledger.machine.rules import AS_COMPLETED, Rule
 
 __all__ = ["Finding", "lint"]
 

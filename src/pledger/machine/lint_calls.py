@@ -8,25 +8,21 @@ from __future__ import annotations
 import ast
 from typing import Final
 
-from pledger.machine.guards import (
-    _CALENDAR,
-    _CHANCE,
-    _CLOCK,
-    _CLOCK_BY_DEFAULT,
-    _CLOCKS,
-    _EFFECT,
-    _ENTROPY,
-    _ID,
-    _OUTSIDE,
-    _SET_ORDER,
-    _SLEEP,
-    _THREAD,
+from pledger.machine.rules import (
+    CALENDAR,
+    CHANCE,
+    CLOCK,
+    CLOCK_BY_DEFAULT,
+    CLOCKS,
+    EFFECT,
+    ENTROPY,
+    ID,
+    OUTSIDE,
+    SLEEP,
+    THREAD,
+    Rule,
 )
-from pledger.machine.guards import _Rule as Rule
 
-__all__ = ["AS_COMPLETED", "CANCELLATION", "DROPPED", "SET_ORDER", "Rule", "rule_of", "rule_of_method"]
-
-AS_COMPLETED: Final = _SET_ORDER
 SET_ORDER: Final = Rule("the order of a set differs on replay, and this acts in it", "iterate over sorted(...)")
 CANCELLATION: Final = Rule(
     "it swallows the cancellation of the run", "catch Exception, or end the handler with a bare raise"
@@ -34,36 +30,36 @@ CANCELLATION: Final = Rule(
 DROPPED: Final = Rule(
     "nobody awaits it, so that its failure goes unseen and the run may end before it does", "await it"
 )
-_FILE: Final = Rule(_OUTSIDE, "read and write files in an activity")
+_FILE: Final = Rule(OUTSIDE, "read and write files in an activity")
 
 #: Whole modules. The longest name that fits decides; None lets a part of one through.
 _MODULES: Final[dict[str, Rule | None]] = {
-    "random": _CHANCE,
-    "secrets": _CHANCE,
+    "random": CHANCE,
+    "secrets": CHANCE,
     "secrets.compare_digest": None,
-    **dict.fromkeys(("threading", "_thread", "multiprocessing", "concurrent.futures"), _THREAD),
+    **dict.fromkeys(("threading", "_thread", "multiprocessing", "concurrent.futures"), THREAD),
     **dict.fromkeys(("shutil", "tempfile"), _FILE),
     **dict.fromkeys(
         (  # noqa: SIM905 - as a list it is a page
             "subprocess socket http.client ftplib smtplib imaplib poplib urllib.request urllib3 requests httpx aiohttp "
             "webbrowser sqlite3 apsw asyncpg psycopg psycopg2"
         ).split(),
-        _EFFECT,
+        EFFECT,
     ),
 }
 
 _FUNCTIONS: Final[dict[str, Rule]] = {
-    "datetime.datetime.now": _CALENDAR,
-    "datetime.datetime.utcnow": _CALENDAR,
-    "datetime.datetime.today": _CALENDAR,
-    "datetime.date.today": _CALENDAR,
-    **dict.fromkeys((f"time.{name}" for name in (*_CLOCKS, "clock_gettime", "clock_gettime_ns")), _CLOCK),
-    **dict.fromkeys((f"time.{name}" for name in _CLOCK_BY_DEFAULT), _CLOCK),
-    "time.sleep": _SLEEP,
-    **dict.fromkeys((f"uuid.uuid{version}" for version in (1, 4, 6, 7)), _ID),
-    "os.urandom": _ENTROPY,
-    "os.getrandom": _ENTROPY,
-    "builtins.input": _EFFECT,
+    "datetime.datetime.now": CALENDAR,
+    "datetime.datetime.utcnow": CALENDAR,
+    "datetime.datetime.today": CALENDAR,
+    "datetime.date.today": CALENDAR,
+    **dict.fromkeys((f"time.{name}" for name in (*CLOCKS, "clock_gettime", "clock_gettime_ns")), CLOCK),
+    **dict.fromkeys((f"time.{name}" for name in CLOCK_BY_DEFAULT), CLOCK),
+    "time.sleep": SLEEP,
+    **dict.fromkeys((f"uuid.uuid{version}" for version in (1, 4, 6, 7)), ID),
+    "os.urandom": ENTROPY,
+    "os.getrandom": ENTROPY,
+    "builtins.input": EFFECT,
     **dict.fromkeys(("builtins.open", "io.open", "codecs.open"), _FILE),
     **dict.fromkeys(
         (
@@ -83,9 +79,9 @@ _FUNCTIONS: Final[dict[str, Rule]] = {
                 "execlpe execv execve execvp execvpe spawnl spawnle spawnlp spawnlpe spawnv spawnve spawnvp spawnvpe"
             ).split()
         ),
-        _EFFECT,
+        EFFECT,
     ),
-    "asyncio.to_thread": _THREAD,
+    "asyncio.to_thread": THREAD,
     **dict.fromkeys(
         (
             f"asyncio.{name}"
@@ -94,13 +90,13 @@ _FUNCTIONS: Final[dict[str, Rule]] = {
                 "start_unix_server"
             ).split()
         ),
-        _EFFECT,
+        EFFECT,
     ),
 }
 
 #: Methods that no other kind of object is likely to have: an event loop's, and a `Path`'s.
 _METHODS: Final[dict[str, Rule]] = {
-    "run_in_executor": _THREAD,
+    "run_in_executor": THREAD,
     **dict.fromkeys(("read_text", "read_bytes", "write_text", "write_bytes"), _FILE),
 }
 
@@ -129,4 +125,4 @@ def _is_given_what_it_would_ask_for(name: str, call: ast.Call) -> bool:
     if name == "random.Random":
         return bool(call.args or call.keywords)
     module, _, function = name.rpartition(".")
-    return module == "time" and function in _CLOCK_BY_DEFAULT and len(call.args) > _CLOCK_BY_DEFAULT[function]
+    return module == "time" and function in CLOCK_BY_DEFAULT and len(call.args) > CLOCK_BY_DEFAULT[function]
