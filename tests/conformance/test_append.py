@@ -77,15 +77,6 @@ async def test_an_ownerless_run_takes_no_append_even_with_its_fence(store: Store
     assert await write(store, append(run)) is Reply.LOST
 
 
-async def test_release_with_the_append(store: Store) -> None:
-    run = await owned_run(store, await open_session(store))
-    assert await write(store, append(run, release=True, due_ms=NOW + 60)) is Reply.WON
-    after = await store.read_run(run.run_key)
-    assert (after.owner, after.due_ms, after.last_event) == (None, NOW + 60, 4)
-    assert after.fence > run.fence
-    assert await write(store, append(after, fence=run.fence)) is Reply.LOST
-
-
 async def test_closing_lets_go_of_the_run(store: Store) -> None:
     run = await owned_run(store, await open_session(store))
     await write(store, append(run, due_ms=NOW + 5, closed="compensated", time_ms=NOW + 1))

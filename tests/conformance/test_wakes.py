@@ -88,7 +88,7 @@ async def test_a_question_makes_a_sleeping_run_due(store: Store) -> None:
 async def test_an_outcome_makes_a_sleeping_run_due(store: Store) -> None:
     session = await open_session(store)
     run = await owned_run(store, session)
-    await write(store, append(run, tasks=[task(run, 3)], release=True))
+    await store.commit([append(run, tasks=[task(run, 3)]), Release(run.run_key, run.fence, None)])
     [started] = await claim_tasks(store, session)
     assert await claim(store, session) == []
     await write(store, FinishTask(run.run_key, 3, started.attempt, session, outcome=b"done"))
@@ -107,19 +107,13 @@ async def test_a_run_let_go_with_mail_is_due_at_once(store: Store) -> None:
     assert [row.run_key for row in await claim(store, session)] == [run.run_key]
 
 
-async def test_a_run_let_go_by_an_append_with_mail_is_due_at_once(store: Store) -> None:
-    session = await open_session(store)
-    run = await owned_run(store, session)
-    await store.commit([signal(run, local=[session]), append(run, release=True, due_ms=None)])
-    assert [row.run_key for row in await claim(store, session)] == [run.run_key]
-
-
 async def test_a_run_let_go_with_its_mail_read_sleeps(store: Store) -> None:
     session = await open_session(store)
     run = await owned_run(store, session)
     await write(store, signal(run, local=[session]))
     [message] = await store.read_inbox(run.chain_key)
-    await write(store, append(run, release=True, due_ms=None, consumed=[(message.message_key, 3)]))
+    consumed = append(run, consumed=[(message.message_key, 3)])
+    await store.commit([consumed, Release(run.run_key, run.fence, None)])
     assert await claim(store, session, NOW + 10**9) == []
 
 

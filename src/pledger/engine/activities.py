@@ -508,10 +508,6 @@ class Activities:
                 return True
         return False
 
-    def running_rows(self, run_key: int) -> set[int]:
-        """Event ids of the run's claimed attempts that run here."""
-        return {event_id for key, event_id in self._attempts if key == run_key}
-
     def _heartbeat(self, attempt: Attempt) -> None:
         now_ms = self._clock.now_ms()
         attempt.beat_at = now_ms

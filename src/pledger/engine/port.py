@@ -200,10 +200,10 @@ class Append(Write):
     """One transition of one run, by its owner.
 
     expected_event: the run's last event before. last_event: after. due_ms: see RunRow. closed: the terminal status,
-    or None. release: the owner lets go of the run with this append (closing always does).
-    consumed: (message_key, event_id) of the messages that became inputs. tasks: task rows to write (or overwrite);
-    dropped: event ids whose task row goes away; cancelled: event ids whose attempt should stop (a queued row becomes
-    due at once, so that whoever claims it can report the cancellation). attempts: log lines.
+    or None; closing lets go of the run. consumed: (message_key, event_id) of the messages that became inputs. tasks:
+    task rows to write (or overwrite); dropped: event ids whose task row goes away; cancelled: event ids whose attempt
+    should stop (a queued row becomes due at once, so that whoever claims it can report the cancellation). attempts: log
+    lines.
     """
 
     run_key: int
@@ -214,7 +214,6 @@ class Append(Write):
     due_ms: int | None
     time_ms: int
     closed: RunStatus | None = None
-    release: bool = False
     consumed: Sequence[tuple[int, int]] = ()
     tasks: Sequence[TaskRow] = ()
     dropped: Sequence[int] = ()

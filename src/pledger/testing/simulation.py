@@ -117,7 +117,6 @@ class Simulation:
         self.auditor = Auditor(self.state, self._deploy)
         self.world = World(
             self._new_dice(),
-            now_s=lambda: self._scheduler.now_s,
             faults=lambda: self._faults,
             hit=self._hit,
             began=self.auditor.attempt_began,

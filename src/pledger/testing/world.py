@@ -41,7 +41,6 @@ class AttemptSeen:
 
     number: int
     worker: str
-    began_s: float
     returned: bool = False
     result: Any = None
 
@@ -72,7 +71,6 @@ class World:
         self,
         dice: random.Random,
         *,
-        now_s: Callable[[], float],
         faults: Callable[[], Faults],
         hit: Callable[[str], None],
         began: Callable[[Attempt, Activity], None],
@@ -83,7 +81,6 @@ class World:
         self.receipts: dict[str, str] = {}
         self.asked: dict[str, list[str]] = defaultdict(list)
         self._dice = dice
-        self._now_s = now_s
         self._faults = faults
         self._hit = hit
         self._began = began
@@ -181,7 +178,7 @@ class World:
             policy = attempt.command.options.retry
             maximum = (policy or DEFAULT_RETRY).maximum_attempts
             activity = self.activities[place] = Activity(attempt.definition.name, maximum)
-        seen = AttemptSeen(attempt.number, worker, self._now_s())
+        seen = AttemptSeen(attempt.number, worker)
         activity.keys.add(attempt.idempotency_key)
         activity.attempts.append(seen)
         self._began(attempt, activity)

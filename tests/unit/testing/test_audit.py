@@ -199,7 +199,7 @@ def begin(ledger: Ledger, number: int, *earlier: int, event_id: int = 2, maximum
     attempt = Attempt.__new__(Attempt)
     attempt.number, attempt.run_key, attempt.event_id = number, ledger.run_key, event_id
     attempt.identity = _Identity()  # type: ignore[assignment]
-    activity = Activity("pay", maximum, {"key"}, [AttemptSeen(each, "worker", 0.0) for each in (*earlier, number)])
+    activity = Activity("pay", maximum, {"key"}, [AttemptSeen(each, "worker") for each in (*earlier, number)])
     ledger.auditor.attempt_began(attempt, activity)
     return [each.partition(":")[0] for each in ledger.violations]
 

@@ -88,18 +88,19 @@ def append(state: State, op: Append) -> Answer:
     if op.closed is not None:
         state.close_run(run, op.closed, op.time_ms)
     else:
-        state.runs[op.run_key] = state.let_go(run, op.due_ms) if op.release else run
+        state.runs[op.run_key] = run
     return Reply.WON
 
 
 def _is_there(state: State, op: Append) -> bool:
     """Whether the run's newest transition is this one. The checksum covers its place, its content and all before it; an
-    append that let go of the run has raised the fence by one."""
+    append that closed the run has raised the fence by one."""
     run = state.runs.get(op.run_key)
     if run is None or run.head != op.transition.checksum:
         return False
-    lets_go = op.closed is not None or op.release
-    return run.fence == op.fence + 1 and run.owner is None if lets_go else state.owned_run(run.run_key, op.fence) is run
+    if op.closed is not None:
+        return run.fence == op.fence + 1 and run.owner is None
+    return state.owned_run(run.run_key, op.fence) is run
 
 
 def release(state: State, op: Release) -> Answer:

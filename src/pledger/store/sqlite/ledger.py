@@ -30,7 +30,6 @@ from pledger.store.sqlite.writer import Cursor
 
 _SQL: Final = load_queries("ledger")
 _APPEND: Final = _SQL["append"]
-_APPEND_AND_RELEASE: Final = _SQL["append_and_release"]
 _APPEND_AND_CLOSE: Final = _SQL["append_and_close"]
 _INSERT_TRANSITION: Final = _SQL["insert_transition"]
 
@@ -81,13 +80,10 @@ def append(cursor: Cursor, op: Append) -> Answer:
     place = (run_key, op.fence, op.expected_event)
     if op.closed is not None:
         execute(_APPEND_AND_CLOSE, (op.last_event, transition.checksum, op.closed, op.time_ms, *place))
-    elif op.release:
-        execute(_APPEND_AND_RELEASE, (op.last_event, transition.checksum, op.due_ms, *place))
     else:
         execute(_APPEND, (op.last_event, transition.checksum, op.due_ms, *place))
     if not cursor.changes():
-        lets_go = op.closed is not None or op.release
-        there = cursor.row(_SQL["is_newest"], (run_key, op.fence, transition.checksum, int(lets_go)))
+        there = cursor.row(_SQL["is_newest"], (run_key, op.fence, transition.checksum, int(op.closed is not None)))
         return Reply.LOST if there is None else Reply.WON
     execute(_INSERT_TRANSITION, (run_key, transition.first_event_id, transition.body, transition.checksum))
     if op.consumed:
@@ -98,8 +94,6 @@ def append(cursor: Cursor, op: Append) -> Answer:
         tasks.log_attempts(cursor, op.attempts, run_key)
     if op.closed is not None:
         _settle(cursor, run_key, op.closed)
-    elif op.release:
-        _after_release(cursor, run_key)
     return Reply.WON
 
 
@@ -107,7 +101,8 @@ def release(cursor: Cursor, op: Release) -> Answer:
     cursor.execute(_SQL["release"], (op.due_ms, op.run_key, op.fence))
     if not cursor.changes():
         return Reply.LOST
-    _after_release(cursor, op.run_key)
+    cursor.execute(_SQL["due_if_mail"], (op.run_key,))
+    cursor.execute(_SQL["drop_wake"], (op.run_key,))
     return Reply.WON
 
 
@@ -136,11 +131,6 @@ def terminate(cursor: Cursor, op: Terminate) -> Answer:
     cursor.execute(_INSERT_TRANSITION, (op.run_key, transition.first_event_id, transition.body, transition.checksum))
     _settle(cursor, op.run_key, op.status)
     return Reply.WON
-
-
-def _after_release(cursor: Cursor, run_key: int) -> None:
-    cursor.execute(_SQL["due_if_mail"], (run_key,))
-    cursor.execute(_SQL["drop_wake"], (run_key,))
 
 
 def _settle(cursor: Cursor, run_key: int, status: RunStatus) -> None:

@@ -27,11 +27,6 @@ INSERT INTO pledger_run (
 UPDATE pledger_run SET last_event = ?, head = ?, due_ms = ?, claims = 0
 WHERE run_key = ? AND fence = ? AND last_event = ? AND owner IS NOT NULL;
 
--- name: append_and_release
--- The same, and the owner lets go.
-UPDATE pledger_run SET last_event = ?, head = ?, due_ms = ?, claims = 0, owner = NULL, fence = fence + 1
-WHERE run_key = ? AND fence = ? AND last_event = ? AND owner IS NOT NULL;
-
 -- name: append_and_close
 -- The last step of an owned run.
 UPDATE pledger_run
@@ -40,7 +35,7 @@ WHERE run_key = ? AND fence = ? AND last_event = ? AND owner IS NOT NULL;
 
 -- name: is_newest
 -- Whether a transition is there already, and the newest: its checksum covers its place, its content and all before it.
--- One that let go of the run (?4) has raised the fence by one.
+-- One that closed the run (?4) has raised the fence by one.
 SELECT 1 FROM pledger_run WHERE run_key = ?1 AND fence = ?2 + ?4 AND head = ?3 AND (owner IS NULL) = ?4;
 
 -- name: terminate
