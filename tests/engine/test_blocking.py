@@ -41,7 +41,9 @@ async def fixed() -> str:
     return await step("charge") + " and shipped"
 
 
-async def test_a_bug_blocks_the_run_with_its_traceback_at_once(ledger: Ledger) -> None:
+async def test_a_bug_blocks_the_run_with_its_traceback_at_once(
+    ledger: Ledger, caplog: pytest.LogCaptureFixture
+) -> None:
     ledger.replay_at_end = False
     async with ledger.connect() as client, ledger.worker(client, fulfil_with(broken), step):
         handle = await client.start_workflow("fulfil", id="order-1")
@@ -51,6 +53,9 @@ async def test_a_bug_blocks_the_run_with_its_traceback_at_once(ledger: Ledger) -
         assert (error.workflow_id, error.run_id, error.failure_type) == ("order-1", handle.run_id, "ValueError")
         assert "in broken" in error.traceback
         assert "ValueError: a bug after charge" in str(error)
+        for text in (str(error), caplog.text):
+            assert "in broken" in text
+            assert "machine.py" not in text  # the frames are the author's own
         assert "Its state is intact. Deploy a fix (or roll back)" in str(error)
         # A query asks for the same.
         with pytest.raises(RunBlockedError):

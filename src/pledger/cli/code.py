@@ -11,7 +11,7 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from pledger import errors
-from pledger.cli import words
+from pledger.history import tracebacks
 from pledger.machine.definitions import ActivityDefinition, WorkflowDefinition
 
 
@@ -121,5 +121,5 @@ def _import_failure(name: str, error: BaseException) -> str:
     """With the frames of the user's own code: that is where it is to be mended."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [each for each in frames if not each.filename.startswith("<frozen") and each.filename != importlib.__file__]
-    text = words.user_traceback("".join(traceback.format_list(own)))
+    text = tracebacks.lines_of(own).rstrip()
     return f"{name} cannot be imported: {type(error).__name__}: {error}" + (f"\n{text}" if text else "")

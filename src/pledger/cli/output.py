@@ -140,8 +140,6 @@ class Output:
             sys.stderr.write(documents.to_json(documents.error(error)) + "\n")
             return
         text = f"error: {error}"
-        if isinstance(error, errors.RunBlockedError):
-            text = f"{text.removesuffix(error.traceback.rstrip())}{words.user_traceback(error.traceback)}".rstrip()
         say(text, "red")
         if isinstance(error.__cause__, errors.FailureError):
             for line in words.cause_lines(failures.from_exception(error.__cause__), text, _LINE_ELSEWHERE):

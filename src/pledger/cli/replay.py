@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import traceback
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from pledger.cli.ledger import find_run, opened
 from pledger.cli.output import Output
 from pledger.cli.progress import Progress
 from pledger.client import Client, History
+from pledger.history import tracebacks
 from pledger.machine.context import RunIdentity
 
 #: Runs that differ, named in the answer for people.
@@ -210,9 +210,7 @@ def _in_full(answer: Replayed) -> str:
     if isinstance(problem, errors.PledgerError):
         return text
     # A bug in the code: its message says little without the line that raised it.
-    return f"{answer.run} does not replay: {text}\n" + words.user_traceback(
-        "".join(traceback.format_exception(problem))
-    )
+    return f"{answer.run} does not replay: {text}\n{tracebacks.text_of(problem).rstrip()}"
 
 
 def _document(answer: Replayed) -> dict[str, Any]:

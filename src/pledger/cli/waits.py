@@ -171,8 +171,8 @@ def _block(run: Description, now_ms: int) -> Wait:
     assert run.blocked is not None
     block = run.blocked
     lines = [f"is blocked by {block['type']} since {words.moment(block['at_ms'], now_ms)}: {block['message']}"]
-    if block["reason"] == "bug" and (traceback := words.user_traceback(block["traceback"])):
-        lines.append(traceback)
+    if block["reason"] == "bug" and block["traceback"]:
+        lines.append(block["traceback"].rstrip())
     if block["reason"] in _WAYS_OUT:
         lines.append(_WAYS_OUT[block["reason"]])
     return Wait("block", "\n".join(lines), event_id=block["event_id"], needs_help=True)

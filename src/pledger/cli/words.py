@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, tzinfo
-from pathlib import Path
 from typing import Final
 
 from pledger.history.failures import Failure
@@ -17,8 +16,6 @@ _SECOND: Final = 1_000
 _MINUTE: Final = 60 * _SECOND
 _HOUR: Final = 60 * _MINUTE
 _DAY: Final = 24 * _HOUR
-
-_PACKAGE: Final = str(Path(__file__).parents[1])
 
 #: Below this, tenths of a second still tell something.
 _FINE_MS: Final = 10 * _SECOND
@@ -122,16 +119,3 @@ def cause_lines(failure: Failure | None, told: str, limit: int) -> Iterator[str]
             yield line
             told = line
         failure = failure.cause
-
-
-def user_traceback(text: str) -> str:
-    """A traceback without the frames of Pledger itself: what is left is the reader's own code. "" when nothing is."""
-    kept: list[str] = []
-    is_ours, frames = False, 0
-    for line in text.rstrip().splitlines():
-        if not line.startswith("    "):
-            is_ours = line.startswith(f'  File "{_PACKAGE}')
-            frames += line.startswith("  File ") and not is_ours
-        if not is_ours:
-            kept.append(line)
-    return "\n".join(kept) if frames else ""

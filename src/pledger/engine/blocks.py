@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import traceback
 from typing import Any, Final
 
 import msgspec
 
 from pledger import errors
-from pledger.history import failures
+from pledger.history import failures, tracebacks
 
 #: Claims in a row that may end without progress before a run is parked: it kills or hangs its workers.
 CLAIMS_MAX: Final = 5
@@ -31,7 +30,7 @@ def reason(error: BaseException, now_ms: int, event_id: int) -> bytes:
         case _:
             kind = "bug"
     event_id = getattr(error, "event_id", 0) or event_id
-    text = "".join(traceback.format_exception(error))
+    text = tracebacks.text_of(error)
     return _encode(kind, type(error).__name__, failures.text_of(error), text[-_TEXT_MAX:], now_ms, event_id)
 
 

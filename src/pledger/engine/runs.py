@@ -16,7 +16,7 @@ from pledger import errors
 from pledger.engine import blocks, port
 from pledger.engine.active_run import ActiveRun
 from pledger.engine.alarms import Alarms
-from pledger.history import events, failures, transition
+from pledger.history import events, failures, tracebacks, transition
 from pledger.history.events import ActivityCompleted, ActivityFailed, Command
 from pledger.history.transition import StoredTransition, Transition
 from pledger.machine.machine import Machine
@@ -449,7 +449,7 @@ class Runs:
     def block(self, run: ActiveRun, error: BaseException) -> None:
         """The code cannot carry the run on: let go of it, its state intact, with the reason for all to see."""
         reason = blocks.reason(error, self._clock.now_ms(), run.last_event + 1)
-        logger.error("%s is blocked: %s", run.identity, failures.text_of(error), exc_info=error)
+        logger.error("%s is blocked: %s", run.identity, failures.text_of(error), exc_info=tracebacks.for_log(error))
         self.block_with(run, reason)
 
     def block_with(self, run: ActiveRun, reason: bytes) -> None:

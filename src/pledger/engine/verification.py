@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from pledger import errors
 from pledger.engine.callbacks import in_callback
 from pledger.engine.loading import HistoryReader, identity_of
+from pledger.history import tracebacks
 from pledger.machine.machine import Machine
 
 if TYPE_CHECKING:
@@ -74,7 +75,8 @@ class Verification:
                 logger.error("a finished run does not replay: %s", error)  # noqa: TRY400 - the message says it all
             except Exception as error:  # code that is not deterministic may raise what it never did live
                 self.failures.append(error)
-                logger.exception("a finished run does not replay: %s raised", row.run_id)
+                trace = tracebacks.for_log(error)
+                logger.exception("a finished run does not replay: %s raised", row.run_id, exc_info=trace)
             # Work of others goes first: one replay, then a breath.
             await asyncio.sleep(0)
 

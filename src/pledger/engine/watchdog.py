@@ -12,10 +12,10 @@ import logging
 import sys
 import threading
 import time
-import traceback
 from typing import TYPE_CHECKING
 
 from pledger.errors import StuckError
+from pledger.history import tracebacks
 
 if TYPE_CHECKING:
     from pledger.machine.context import RunIdentity
@@ -76,7 +76,7 @@ class Watchdog:
 
     def _stack(self) -> str:
         frame = sys._current_frames().get(self._thread_id)  # noqa: SLF001 - documented for exactly this
-        return "".join(traceback.format_stack(frame)) if frame is not None else "(no stack)"
+        return tracebacks.running(frame) if frame is not None else "(no stack)"
 
     def _interrupt(self, identity: RunIdentity, activation: int) -> None:
         if self._identity is not identity or self._activation != activation:

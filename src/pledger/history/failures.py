@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import builtins
-import traceback as tb
 from datetime import timedelta
 from typing import Any, cast
 
 import msgspec
 
 from pledger import errors
-from pledger.history import payloads
+from pledger.history import payloads, tracebacks
 
 #: A cause chain longer than this is cut: it is bounded like everything in a history.
 CAUSES_MAX = 20
@@ -176,7 +175,7 @@ def _traceback_text(error: BaseException) -> str:
     remote = getattr(error, "remote_traceback", "")
     if remote or error.__traceback__ is None:
         return cast("str", remote)
-    return _cut("".join(tb.format_exception(type(error), error, error.__traceback__, chain=False)))
+    return _cut(tracebacks.text_of(error, chain=False))
 
 
 def _cut(text: str) -> str:

@@ -83,19 +83,6 @@ def test_an_error_is_told_once_with_what_caused_it(capsys: pytest.CaptureFixture
     ]
 
 
-def test_a_block_shows_only_the_readers_own_frames(capsys: pytest.CaptureFixture[str]) -> None:
-    import pledger.client as ours  # noqa: PLC0415 - its path is one of Pledger's own
-
-    own = '  File "/home/me/shop.py", line 9, in fulfil\n    n / 0\n'
-    theirs = f'  File "{ours.__file__}", line 1, in f\n    g()\n'
-    trace = f"Traceback (most recent call last):\n{theirs}{own}ZeroDivisionError: x\n"
-    message = f"workflow 'a' is blocked by ZeroDivisionError: x\n{trace}".rstrip()
-    Output(as_json=False).error(errors.RunBlockedError(message, traceback=trace))
-    told = capsys.readouterr().err
-    assert own in told
-    assert "client.py" not in told
-
-
 def test_errors_in_json_mode_are_json(capsys: pytest.CaptureFixture[str]) -> None:
     output = Output(as_json=True)
     output.error(errors.WorkflowNotFoundError("no workflow 'nope'"))

@@ -107,32 +107,6 @@ def test_causes_are_told_once() -> None:
     assert [*words.cause_lines(None, "", 100)] == []
 
 
-def test_a_traceback_is_the_readers_own_code() -> None:
-    ours = words.__file__
-    text = (
-        "Traceback (most recent call last):\n"
-        f'  File "{ours}", line 1, in activate\n'
-        "    run()\n"
-        "    ~~~^^\n"
-        '  File "/home/me/shop.py", line 39, in fulfil\n'
-        "    return n / 0\n"
-        "           ~~^~~\n"
-        "ZeroDivisionError: division by zero\n"
-    )
-    assert words.user_traceback(text) == (
-        "Traceback (most recent call last):\n"
-        '  File "/home/me/shop.py", line 39, in fulfil\n'
-        "    return n / 0\n"
-        "           ~~^~~\n"
-        "ZeroDivisionError: division by zero"
-    )
-
-
-def test_a_traceback_without_the_readers_code_says_nothing() -> None:
-    text = f'Traceback (most recent call last):\n  File "{words.__file__}", line 1, in f\n    g()\nPayloadError: x\n'
-    assert words.user_traceback(text) == ""
-
-
 def test_counts_agree_with_their_noun() -> None:
     assert words.count(1, "run") == "1 run"
     assert words.count(2_000, "run") == "2,000 runs"
