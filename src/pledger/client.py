@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections.abc import AsyncIterator, Callable
 from datetime import datetime, timedelta
 from typing import Any, Final, cast
@@ -48,6 +49,7 @@ __all__ = [
 
 #: Longer than any name that a person gives; ids stand in indices and in every message.
 ID_CHARACTERS_MAX: Final = 1_000
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
 @contextlib.asynccontextmanager
@@ -256,5 +258,5 @@ def check_id(given: str, what: str) -> None:
     """Raises UsageError for an id that is too long, or holds half of a surrogate pair."""
     if len(given) > ID_CHARACTERS_MAX:
         raise errors.UsageError(f"{what} has {len(given)} characters, the most is {ID_CHARACTERS_MAX}; use a digest")
-    if any("\ud800" <= character <= "\udfff" for character in given):
+    if _SURROGATE.search(given) is not None:
         raise errors.UsageError(f"{what}, {given!r}, holds half of a surrogate pair, which no database keeps")

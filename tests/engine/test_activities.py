@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import os
 import signal
 import sys
@@ -724,6 +725,28 @@ async def test_RTY_08_the_deadline_counts_from_each_attempts_start(ledger: Ledge
     assert first_deadline - first_start == second_deadline - second_start == timedelta(seconds=60)
     # The overall deadline is told apart, and stays where it is.
     assert whole == same == first_start + timedelta(seconds=90)
+
+
+@pytest.mark.parametrize("executor", ["async", "thread"])
+async def test_context_variables_of_one_attempt_are_not_seen_by_another(ledger: Ledger, executor: str) -> None:
+    tenant = contextvars.ContextVar("tenant", default="nobody")
+    tenant.set("the program")
+
+    def enter(name: str) -> str:
+        before = tenant.get()
+        tenant.set(name)
+        return before
+
+    async def enter_async(name: str) -> str:
+        return enter(name)
+
+    step = activity.defn(name="step")(enter_async if executor == "async" else enter)
+
+    @workflow.defn
+    async def both() -> list[str]:
+        return [await step("first"), await step("second")]
+
+    assert await result_of(ledger, both, step) == ["the program", "the program"]
 
 
 async def test_the_idempotency_key_is_the_same_in_every_attempt_and_apart_for_every_step(ledger: Ledger) -> None:

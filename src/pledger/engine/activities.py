@@ -109,13 +109,10 @@ class Activities:
 
     # Starting ---------------------------------------------------------------------------------------------------------
 
-    def can_start(self, command: ScheduleActivity) -> bool:
-        """Whether this worker may run the activity now, next to its run."""
-        return not self.leaving and self.slots.has_room(command.activity_type)
-
-    def reserve(self, command: ScheduleActivity) -> None:
-        """Take a slot for an eager attempt, before the transition that schedules it is written."""
-        self.slots.take(command.activity_type)
+    def reserve(self, command: ScheduleActivity) -> bool:
+        """Take a slot for an eager attempt, before the transition that schedules it is written; False when this worker
+        may not run the activity now, next to its run."""
+        return not self.leaving and self.slots.try_take(command.activity_type)
 
     def unreserve(self, eager: Iterable[tuple[int, ScheduleActivity]]) -> None:
         """Give back what was reserved for a transition that was not written."""

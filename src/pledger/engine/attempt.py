@@ -124,6 +124,12 @@ class Attempt:
         take-overs, and each number is durable before its attempt starts."""
         return self.number
 
+    def cancel_task_soon(self) -> None:
+        """Not at once: a task that is cancelled before its first step never runs, and could not say that it ended. Its
+        first step is in line already, before this."""
+        if self.task is not None:
+            self.loop.call_soon(self.task.cancel)
+
     def beat(self, details: tuple[Any, ...]) -> None:
         """The code is alive. Callable from its thread. Raises PayloadError."""
         data = payloads.encode_args_untyped(details) if details else None

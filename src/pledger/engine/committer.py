@@ -10,6 +10,7 @@ Turns are plain callbacks of the loop, never tasks: runs are activated in them (
 from __future__ import annotations
 
 import asyncio
+import contextvars
 from collections.abc import Callable
 from typing import Protocol
 
@@ -47,6 +48,8 @@ class Committer:
         self._scheduled = False
         self._in_flight = False
         self._idle: list[asyncio.Future[None]] = []
+        # Turns are nobody's: not even the context variables of who asked for one are seen by what it starts.
+        self._context = contextvars.copy_context()
 
     def on_turn(self, prepare: Callable[[], None]) -> None:
         """Call `prepare` at the start of every turn; it submits what is ready."""
@@ -82,7 +85,7 @@ class Committer:
         if not self._scheduled:
             self._scheduled = True
             if not self._in_flight:
-                self._loop.call_soon(self._turn)
+                self._loop.call_soon(self._turn, context=self._context)
 
     async def drain(self) -> None:
         """Return once nothing waits and nothing is in flight."""
@@ -137,7 +140,7 @@ class Committer:
                 self._on_error(raised)
         if self._scheduled or self._operations:
             self._scheduled = True
-            self._loop.call_soon(self._turn)
+            self._loop.call_soon(self._turn, context=self._context)
         else:
             self._rest()
 

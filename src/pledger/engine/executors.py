@@ -29,25 +29,28 @@ class Executors:
         self._loop = loop
         self._threads_max = threads_max
         self._pool: DaemonThreads | None = None
+        # What the worker's program had set when it started the worker. Not the context of whoever has us start an
+        # attempt: that may be another activity's code.
+        self._context = contextvars.copy_context()
 
     def start(self, attempt: Attempt, args: list[Any], done: Done) -> None:
         """Run the attempt's code; `done` gets it with its result, or with what it raised."""
-        context = contextvars.copy_context()
-        context.run(running.set, attempt)
         definition = attempt.definition
         positional, keywords = definition.signature.split(args)
         future: asyncio.Future[Any]
         match definition.executor:
             case "async":
                 run = _run(attempt, definition.fn, positional, keywords, done)
-                task = attempt.task = self._loop.create_task(run, context=context)
-                # Not at once: a task that is cancelled before its first step never runs, and could not say that it
-                # ended. Its first step is in line already, before this.
-                attempt.stop = functools.partial(self._cancel_soon, task)
+                # Made here and not by the loop, whose factory may be the program's own: one that begins tasks at once
+                # would run the activity in the middle of our books.
+                attempt.task = asyncio.Task(run, loop=self._loop, context=self._context.copy())
+                attempt.stop = attempt.cancel_task_soon
                 return
             case "thread":
                 attempt.cancel_event = threading.Event()
                 attempt.stop = attempt.cancel_event.set
+                context = self._context.copy()
+                context.run(running.set, attempt)
                 call = functools.partial(definition.fn, *positional, **keywords)
                 future = self._loop.run_in_executor(self._threads(), context.run, _call, call)
             case "process":
@@ -57,9 +60,6 @@ class Executors:
                 future, attempt.stop = run_in_process(self._loop, attempt)
         attempt.task = future
         future.add_done_callback(functools.partial(_tell, attempt, done))
-
-    def _cancel_soon(self, task: asyncio.Task[None]) -> None:
-        self._loop.call_soon(task.cancel)
 
     def _threads(self) -> DaemonThreads:
         if self._pool is None:
@@ -120,6 +120,7 @@ async def _run(
     attempt: Attempt, fn: Callable[..., Any], positional: list[Any], keywords: dict[str, Any], done: Done
 ) -> None:
     """The task of an async activity. It tells its end itself: a callback on the task would come a turn later."""
+    running.set(attempt)  # in the task's own context
     try:
         if attempt.ending is not None:
             raise asyncio.CancelledError(attempt.ending.message)

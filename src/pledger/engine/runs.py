@@ -18,7 +18,8 @@ from pledger.engine.active_run import ActiveRun
 from pledger.engine.alarms import Alarms
 from pledger.history import events, failures, tracebacks, transition
 from pledger.history.events import ActivityCompleted, ActivityFailed, Command
-from pledger.history.transition import StoredTransition, Transition
+from pledger.history.transition import StoredTransition
+from pledger.machine.generators import stage
 from pledger.machine.machine import Machine
 
 if TYPE_CHECKING:
@@ -201,21 +202,23 @@ class Runs:
 
     def prepare(self) -> None:
         """The committer's turn: activate what is ready and submit the transitions."""
-        ready, self._ready = self._ready, []
-        for run in ready:
-            run.ready = False
-            if not (run.gone or run.in_flight or run.releasing):
-                self._activate(run)
-        if self._births:
+        if self._ready or self._births:
+            ready, self._ready = self._ready, []
             births, self._births = self._births, []
-            for birth in births:
-                self._bear(*birth)
+            now_ms = self._clock.now_ms()
+            with stage():
+                for run in ready:
+                    run.ready = False
+                    if not (run.gone or run.in_flight or run.releasing):
+                        self._activate(run, now_ms)
+                for birth in births:
+                    self._bear(*birth, now_ms)
         if len(self.active) > self._cached_max:
             self._evict()
 
-    def _activate(self, run: ActiveRun) -> None:
+    def _activate(self, run: ActiveRun, now_ms: int) -> None:
         try:
-            built = self._transition(run)
+            built = self._transition(run, now_ms)
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt):
                 raise
@@ -226,14 +229,19 @@ class Runs:
             self._committer.submit(built.append, built.settle)
 
     def _bear(
-        self, start: StartRun, started: events.RunStarted, identity: RunIdentity, done: Callable[[Answer], None]
+        self,
+        start: StartRun,
+        started: events.RunStarted,
+        identity: RunIdentity,
+        done: Callable[[Answer], None],
+        now_ms: int,
     ) -> None:
         machine = self.new_machine(self.definitions[started.workflow_type], identity)
         run = ActiveRun(identity, machine, run_key=0, chain_key=0, fence=1, head=transition.CHAIN_START)
         run.deadline_ms = started.deadline_ms
         run.add(started)
         try:
-            built = self._transition(run)
+            built = self._transition(run, now_ms)
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt):
                 raise
@@ -268,35 +276,39 @@ class Runs:
         self.births_in_flight += 1
         self._committer.submit(start, settle)
 
-    def _transition(self, run: ActiveRun) -> InFlight | None:
-        """Activate the run with its inputs and build the append; None without inputs. Raises what blocks the run."""
-        now_ms = max(run.time_ms, self._clock.now_ms())
+    def _transition(self, run: ActiveRun, now_ms: int) -> InFlight | None:
+        """Activate the run with its inputs and build the append; None without inputs. Raises what blocks the run.
+
+        now_ms: the time of the turn; a run's own time does not go back when it moves to a worker that is behind.
+        """
+        now_ms = max(run.time_ms, now_ms)
         inputs, origins = run.inputs, run.origins
         run.inputs, run.origins = [], []
         run.outcomes_applied, run.outcomes = run.outcomes, []
-        timed_out = run.deadline_ms is not None and run.deadline_ms <= now_ms
-        commands: list[Command] = []
-        consumed = 1
-        if timed_out:
-            inputs, origins = [events.RunTimedOut()], [0]
-        elif not inputs:
+        if run.deadline_ms is not None and run.deadline_ms <= now_ms:
+            return self._build(run, [events.RunTimedOut()], _NO_ORIGIN, [], now_ms, timed_out=True)
+        if not inputs:
             return None
-        elif run.last_event >= self._history_events_max:
-            raise errors.HistoryFullError(
-                f"{run.identity} has {run.last_event} events, the bound of one history; it is parked and nothing is "
-                f"lost. Start the worker with a higher max_history_events and another build_id, or end the run",
-                events_max=self._history_events_max,
-            )
-        else:
-            self._watchdog.enter(run.identity)
-            try:
-                activation = run.machine.activate(inputs, time_ms=now_ms)
-            finally:
-                self._watchdog.leave()
-            consumed, commands = activation.consumed, activation.commands
-            if run.machine.refusals:
-                self._tell_refusals(run)
-        return self._build(run, inputs[:consumed], origins[:consumed], commands, now_ms, timed_out=timed_out)
+        if run.last_event >= self._history_events_max:
+            raise self._history_is_full(run)
+        watchdog, machine = self._watchdog, run.machine
+        watchdog.enter(run.identity)
+        try:
+            consumed, commands = machine.activate_staged(inputs, time_ms=now_ms)
+        finally:
+            watchdog.leave()
+        if machine.refusals:
+            self._tell_refusals(run)
+        if consumed < len(inputs):
+            inputs, origins = inputs[:consumed], origins[:consumed]
+        return self._build(run, inputs, origins, commands, now_ms)
+
+    def _history_is_full(self, run: ActiveRun) -> errors.HistoryFullError:
+        return errors.HistoryFullError(
+            f"{run.identity} has {run.last_event} events, the bound of one history; it is parked and nothing is "
+            f"lost. Start the worker with a higher max_history_events and another build_id, or end the run",
+            events_max=self._history_events_max,
+        )
 
     def _tell_refusals(self, run: ActiveRun) -> None:
         for refusal in run.machine.refusals:
@@ -311,18 +323,15 @@ class Runs:
         commands: list[Command],
         now_ms: int,
         *,
-        timed_out: bool,
+        timed_out: bool = False,
     ) -> InFlight:
         identity = self.codes[run.identity.workflow_type]
-        code = None if run.code == identity else identity
         first = run.last_event + 1
-        body = transition.encode(Transition(transition.FORMAT, now_ms, code, tuple(inputs), tuple(commands)))
-        head = transition.checksum(run.head, first, body)
+        body = transition.encode_parts(now_ms, None if run.code == identity else identity, inputs, commands)
+        stored = StoredTransition(first, body, transition.checksum(run.head, first, body))
         last = run.last_event + len(inputs) + len(commands)
-        append = port.Append(
-            run.run_key, run.fence, run.last_event, StoredTransition(first, body, head), last, None, now_ms
-        )
-        built = InFlight(self, run, commands, first + len(inputs), append)
+        append = port.Append(run.run_key, run.fence, run.last_event, stored, last, None, now_ms)
+        built = InFlight(self, run, commands, append)
         if origins != _NO_ORIGIN and any(origins):
             append.consumed = [(origin, first + n) for n, origin in enumerate(origins) if origin > 0]
             append.dropped = [-origin for origin in origins if origin < 0]
@@ -332,22 +341,22 @@ class Runs:
         elif closed is not None:
             append.closed = _STATUS[type(closed)]
         else:
-            self._place(run, built, now_ms)
+            if commands:
+                self._place(run, built, first + len(inputs), now_ms)
             append.due_ms = run.due_ms()
         return built
 
-    def _place(self, run: ActiveRun, built: InFlight, now_ms: int) -> None:
+    def _place(self, run: ActiveRun, built: InFlight, first_event_id: int, now_ms: int) -> None:
         """Decide where each scheduled activity runs: here and now, or through the queue."""
         activities = self.activities
         tasks: list[TaskRow] = []
         cancelled: list[int] = []
         own = run.identity.task_queue
-        for event_id, command in enumerate(built.commands, built.first_command):
+        for event_id, command in enumerate(built.commands, first_event_id):
             kind = type(command)
             if kind is events.ScheduleActivity:
                 assert isinstance(command, events.ScheduleActivity)
-                if (command.task_queue or own) == self._task_queue and activities.can_start(command):
-                    activities.reserve(command)
+                if (command.task_queue or own) == self._task_queue and activities.reserve(command):
                     built.eager.append((event_id, command))
                 else:
                     tasks.append(
@@ -517,15 +526,12 @@ _STATUS: dict[type[Any], RunStatus] = {
 class InFlight:
     """A transition on its way to the store. eager: what starts here once it is durable."""
 
-    __slots__ = ("append", "commands", "eager", "first_command", "run", "runs")
+    __slots__ = ("append", "commands", "eager", "run", "runs")
 
-    def __init__(
-        self, runs: Runs, run: ActiveRun, commands: list[Command], first_command: int, append: port.Append
-    ) -> None:
+    def __init__(self, runs: Runs, run: ActiveRun, commands: list[Command], append: port.Append) -> None:
         self.runs = runs
         self.run = run
         self.commands = commands
-        self.first_command = first_command
         self.append = append
         self.eager: list[tuple[int, events.ScheduleActivity]] = []
 

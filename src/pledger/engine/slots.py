@@ -30,19 +30,27 @@ class Slots:
 
     def has_room(self, activity_type: str) -> bool:
         """Whether one more of this activity may start; False for one that is not known here."""
-        if self._attempts <= 0 or activity_type not in self._definitions:
+        definition = self._definitions.get(activity_type)
+        if definition is None or self._attempts <= 0:
             return False
-        return self._threads > 0 or not self._is_threaded(activity_type)
+        return self._threads > 0 or definition.executor == "async"
+
+    def try_take(self, activity_type: str) -> bool:
+        """Take room for one more of this activity, if there is any."""
+        if not self.has_room(activity_type):
+            return False
+        self.take(activity_type)
+        return True
 
     def take(self, activity_type: str) -> None:
         self._attempts -= 1
-        if self._is_threaded(activity_type):
+        if self._definitions[activity_type].executor != "async":
             self._threads -= 1
 
     def give(self, activity_type: str) -> None:
         self._attempts += 1
         was_full = self._attempts == 1
-        if self._is_threaded(activity_type):
+        if self._definitions[activity_type].executor != "async":
             self._threads += 1
             was_full = was_full or self._threads == 1
         if was_full:

@@ -7,7 +7,7 @@ import functools
 import inspect
 import types
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Final
 
 from pledger.errors import UsageError
@@ -88,10 +88,10 @@ class Signature:
         except Misfit as misfit:
             raise misfit.error(f"{self._argument(misfit)} cannot be read") from misfit.__cause__
 
-    def split(self, arguments: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
+    def split(self, arguments: list[Any]) -> tuple[list[Any], dict[str, Any]]:
         """The positional and the keyword-only arguments among those that `decode_args` gave."""
         if not self.keyword_only:
-            return list(arguments), {}
+            return arguments, {}
         count = len(self._codecs) - len(self.keyword_only)
         return [*arguments[:count]], dict(zip(self.keyword_only, arguments[count:], strict=False))
 

@@ -8,6 +8,7 @@ head of the chain is kept in the run's row.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -48,6 +49,11 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Transition)
 
 encode = _encoder.encode
+
+
+def encode_parts(time_ms: int, code: str | None, inputs: Sequence[Input], commands: Sequence[Command]) -> bytes:
+    """The body of a new transition, without making one first."""
+    return _encoder.encode((FORMAT, time_ms, code, inputs, commands))
 
 
 def encode_event(event: Event) -> bytes:

@@ -88,6 +88,8 @@ class ActivityHandle(WorkflowFuture[T]):
     event_id: where it was scheduled; 0 until the transition is sealed. scheduled_ms: when.
     """
 
+    __slots__ = ("_run", "asked", "cancel_asked", "command", "decode", "event_id", "scheduled_ms")
+
     def __init__(self, context: RunContext, asked: ScheduleActivity, decode: Callable[[bytes], Any]) -> None:
         super().__init__(loop=context.loop)
         self._run = context

@@ -18,13 +18,13 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import math
-import weakref
 import zlib
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
 from pledger.errors import ForbiddenCallError
+from pledger.machine.generators import Generators
 
 if TYPE_CHECKING:
     from asyncio.events import _ProtocolFactory  # noqa: F401 - names the type in signatures inherited unchanged
@@ -114,6 +114,8 @@ class LoopTimer(asyncio.TimerHandle):
 class WorkflowFuture(asyncio.Future[T]):
     """A future whose hash is the same on every replay."""
 
+    __slots__ = ("_hash",)
+
     def __init__(self, *, loop: WorkflowLoop) -> None:
         self._hash = loop.next_hash()
         super().__init__(loop=loop)
@@ -127,6 +129,8 @@ class WorkflowTask(asyncio.Task[T]):
 
     path: the ordinals of its ancestors and its own among its parent's children; the main task is (0,).
     """
+
+    __slots__ = ("_hash", "children", "path")
 
     def __init__(
         self,
@@ -167,7 +171,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         self._root_children = 0
         self._tasks: list[WorkflowTask[Any]] = []
         self._tasks_limit = 32
-        self._generators: weakref.WeakSet[AsyncGenerator[Any, Any]] | None = None
+        self._generators: Generators | None = None
         self.failures: list[BaseException] = []
         self.now_ms = 0
         self.owner: Any = timers
@@ -207,6 +211,8 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         self._tasks.clear()
         self._ready.clear()
         self.failures.clear()
+        if self._generators is not None:
+            self._generators.forget()
         self.owner = None
 
     def mark(self) -> tuple[int, int]:
@@ -299,9 +305,9 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
     def get_task_factory(self) -> None:
         return None
 
-    def get_debug(self) -> bool:
-        # Whatever PYTHONASYNCIODEBUG says: debug mode records stacks and changes timing, a run must not know.
-        return False
+    # Whatever PYTHONASYNCIODEBUG says: debug mode records stacks and changes timing, a run must not know. `bool()` is
+    # False, and costs no frame of Python: every future and every task asks.
+    get_debug = staticmethod(bool)
 
     def is_running(self) -> bool:
         return True
@@ -317,13 +323,13 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
 
     # Async generators: kept, so that an eviction can close them in a dead context -------------------------------------
 
-    def generator_started(self, generator: AsyncGenerator[Any, Any]) -> None:
+    def generator_begun(self, generator: AsyncGenerator[Any, Any]) -> None:
         if self._generators is None:
-            self._generators = weakref.WeakSet()
+            self._generators = Generators(self.owner.generator_left)
         self._generators.add(generator)
 
     def generators(self) -> list[AsyncGenerator[Any, Any]]:
-        return [] if self._generators is None else list(self._generators)
+        return [] if self._generators is None else self._generators.alive()
 
     # What workflow code may not have ----------------------------------------------------------------------------------
 

@@ -11,9 +11,8 @@ import builtins
 import contextlib
 import functools
 import heapq
-import sys
 from asyncio import _get_running_loop, _set_running_loop  # documented for event loops
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from pledger import errors
@@ -23,6 +22,7 @@ from pledger.history.transition import Transition
 from pledger.machine import guards, replay
 from pledger.machine.context import ActivityHandle, Asked, RunContext, RunIdentity
 from pledger.machine.definitions import Handler, WorkflowDefinition
+from pledger.machine.generators import stage
 from pledger.machine.loop import LoopTimer, WorkflowTask
 
 #: How often clean-up code may wait again while it is closed.
@@ -32,17 +32,6 @@ _CLOSES_MAX: Final = 100
 class _LeavingMemory(BaseException):
     """Thrown into the coroutines of a run that leaves memory. GeneratorExit, which close() throws, does not get through
     to an async generator that is being iterated before Python 3.13."""
-
-
-class Activation:
-    """What came of one activation. consumed: how many of the inputs the code still took (it may return before the
-    last). commands: in the order of their event ids, which follow those of the consumed inputs."""
-
-    __slots__ = ("commands", "consumed")
-
-    def __init__(self, consumed: int, commands: list[Command]) -> None:
-        self.consumed = consumed
-        self.commands = commands
 
 
 class Machine:
@@ -86,35 +75,49 @@ class Machine:
 
     def activate(
         self, inputs: Sequence[Input], *, time_ms: int, recorded: Sequence[Command] | None = None
-    ) -> Activation:
+    ) -> tuple[int, list[Command]]:
         """Hand the inputs to the code, run it until it is blocked, and seal what it asked for.
 
         time_ms: the transition's time. recorded: its commands, when it is a replay.
+
+        Returns how many of the inputs the code still took (it may return before the last), and its commands in the
+        order of their event ids, which follow those of the consumed inputs.
         """
-        if self._context is None:
-            self._begin(inputs[0], time_ms)
+        with stage():
+            return self.activate_staged(inputs, time_ms=time_ms, recorded=recorded)
+
+    def activate_staged(
+        self, inputs: Sequence[Input], *, time_ms: int, recorded: Sequence[Command] | None = None
+    ) -> tuple[int, list[Command]]:
+        """The same for a caller who has put up the `stage` for many."""
         context = self._context
-        assert context is not None
-        context.now_ms = context.loop.now_ms = time_ms
+        if context is None:
+            context = self._begin(inputs[0], time_ms)
+        loop = context.loop
+        context.now_ms = loop.now_ms = time_ms
         context.replaying = recorded is not None
         context.events = self.last_event + len(inputs)
         if recorded:
             context.recorded_patches = frozenset(c.patch_id for c in recorded if isinstance(c, events.RecordPatch))
-        outer = self._enter(context)
+        # As in `_inside`, written out: this is done for every transition.
+        outer = _get_running_loop()
+        _set_running_loop(loop)
+        guards.enter()
         try:
             if context.left:
                 context.close_left()
             consumed = self._feed(inputs)
         finally:
-            self._leave(outer)
+            guards.leave()
+            _set_running_loop(outer)
         violation = guards.take_violation()
         if violation is not None:
             raise violation
-        if context.loop.failures:
-            raise context.loop.failures[0]
+        if loop.failures:
+            raise loop.failures[0]
         commands = self._seal(self.last_event + consumed + 1, recorded)
         self.last_event += consumed + len(commands)
-        return Activation(consumed, commands)
+        return consumed, commands
 
     def replay_all(self, transitions: Iterable[Transition]) -> None:
         """Re-enact recorded transitions, in order."""
@@ -123,16 +126,16 @@ class Machine:
 
     def replay(self, transition: Transition) -> None:
         """Re-enact a recorded transition. Raises NondeterminismError when the code asks for something else."""
-        activation = self.activate(transition.inputs, time_ms=transition.time_ms, recorded=transition.commands)
-        if activation.consumed < len(transition.inputs):
+        consumed, commands = self.activate(transition.inputs, time_ms=transition.time_ms, recorded=transition.commands)
+        if consumed < len(transition.inputs):
             raise replay.mismatch(
                 self.identity,
                 event_id=self.last_event,
-                recorded=f"{type(transition.inputs[activation.consumed]).__name__}, while the run went on",
-                replayed=Asked(activation.commands[-1], None, ()),
+                recorded=f"{type(transition.inputs[consumed]).__name__}, while the run went on",
+                replayed=Asked(commands[-1], None, ()),
             )
 
-    def _begin(self, started: Input, time_ms: int) -> None:
+    def _begin(self, started: Input, time_ms: int) -> RunContext:
         match started:
             case events.RunStarted():
                 seed = started.seed
@@ -140,31 +143,29 @@ class Machine:
                 seed = b""  # ended before anybody had taken it: there will be no code to draw
             case _:
                 raise errors.InternalError(f"{self.identity}: its first input is {type(started).__name__}")
-        self._context = RunContext(self.identity, seed)
-        self._context.started_ms = time_ms
-        self._context.payload_bytes_max = self.payload_bytes_max
+        context = self._context = RunContext(self.identity, seed)
+        context.started_ms = time_ms
+        context.payload_bytes_max = self.payload_bytes_max
+        return context
 
-    def _enter(self, context: RunContext) -> tuple[asyncio.AbstractEventLoop | None, Any]:
-        """Make our loop the running one of this thread, with guards and generator hooks; what `_leave` puts back.
-
-        Two plain calls and not a context manager: this is done for every transition.
-        """
+    @contextlib.contextmanager
+    def _inside(self, context: RunContext) -> Iterator[None]:
+        """Our loop is the running one of this thread, and the guards are up."""
         outer = _get_running_loop()
-        hooks = sys.get_asyncgen_hooks()
-        _set_running_loop(context.loop)
-        sys.set_asyncgen_hooks(context.loop.generator_started, context.generator_left)
-        guards.enter()
-        return outer, hooks
-
-    def _leave(self, outer: tuple[asyncio.AbstractEventLoop | None, Any]) -> None:
-        guards.leave()
-        sys.set_asyncgen_hooks(*outer[1])
-        _set_running_loop(outer[0])
+        with stage():
+            _set_running_loop(context.loop)
+            guards.enter()
+            try:
+                yield
+            finally:
+                guards.leave()
+                _set_running_loop(outer)
 
     def _feed(self, inputs: Sequence[Input]) -> int:
         """Apply the inputs in order, each until the code is blocked again; how many were applied."""
         context = self._context
         assert context is not None
+        run_until_blocked = context.loop.run_until_blocked
         for position, one in enumerate(inputs):
             # Signals that came with the start are handled before the first line of the run method.
             if self._start is not None and type(one) is not events.SignalReceived:
@@ -173,7 +174,7 @@ class Machine:
             if self.closed is not None or (main is not None and main.done()):
                 return position
             _APPLY[type(one)](self, one)
-            context.loop.run_until_blocked()
+            run_until_blocked()
             if context.conditions:
                 self._settle_conditions()
         if self._start is not None and self.closed is None:
@@ -306,7 +307,6 @@ class Machine:
             # A run that ends starts nothing any more: what its last activation asked for was never promised to anybody.
             patches = [one for one in asked if isinstance(one.command, events.RecordPatch)]
             asked = [*patches, Asked(closing, None, ())]
-        commands: list[Command]
         if recorded is None:
             if len(asked) > 1:
                 asked = replay.in_order(asked)
@@ -315,9 +315,8 @@ class Machine:
             asked = replay.match_recorded(recorded, asked, first_event_id, self.identity)
             commands = list(recorded)
         for event_id, one in enumerate(asked, first_event_id):
-            waiter = one.waiter
-            if waiter is not None:
-                self._file(waiter, event_id, commands[event_id - first_event_id])
+            if one.waiter is not None:
+                self._file(one.waiter, event_id, commands[event_id - first_event_id])
         return commands
 
     def _file(self, waiter: ActivityHandle[Any] | LoopTimer, event_id: int, command: Command) -> None:
@@ -409,11 +408,10 @@ class Machine:
         context = self.context
         context.read_only = f"the query {name!r}"
         mark = context.loop.mark()
-        outer = self._enter(context)
         try:
-            answer = self._answer(handler, args)
+            with self._inside(context):
+                answer = self._answer(handler, args)
         finally:
-            self._leave(outer)
             began = context.loop.take_back(mark)
             context.read_only = None
         if began:
@@ -440,13 +438,10 @@ class Machine:
             return
         context.dead = True
         if context.loop.live_tasks() or context.loop.generators():
-            outer = self._enter(context)
-            try:
+            with self._inside(context):
                 _close_tasks(context)
                 for generator in context.loop.generators():
                     context.close_generator(generator)
-            finally:
-                self._leave(outer)
             guards.take_violation()
         # Take the reference cycles apart: thousands of finished runs a second are not left to the garbage collector.
         self._main = self._start = self._instance = None

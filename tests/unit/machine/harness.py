@@ -60,10 +60,9 @@ class DrivenRun:
 
     def feed(self, *inputs: Input) -> list[Command]:
         """One transition with these inputs; its commands."""
-        activation = self.machine.activate(inputs, time_ms=self.now_ms)
-        taken = tuple(inputs[: activation.consumed])
-        self.transitions.append(Transition(FORMAT, self.now_ms, None, taken, tuple(activation.commands)))
-        return activation.commands
+        consumed, commands = self.machine.activate(inputs, time_ms=self.now_ms)
+        self.transitions.append(Transition(FORMAT, self.now_ms, None, inputs[:consumed], tuple(commands)))
+        return commands
 
     def complete(self, event_id: int, result: Any = None) -> list[Command]:
         return self.feed(completed(event_id, result))
