@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from pledger.engine.port import Answer, Operation
+from pledger.errors import StoreUnavailableError
 
 #: Operations of one transaction at most: a bound on how long other processes wait for the lock.
 BATCH_MAX = 2_000
@@ -30,7 +31,8 @@ class Committer:
     """Gathers operations and writes them in batches; every operation gets its own answer.
 
     on_error: told of an exception that a preparer or an answer's callback raised; that is a bug of ours and must not
-    take the other operations of the batch with it, nor those to come.
+    take the other operations of the batch with it, nor those to come. on_store: told when a batch finds the store
+    unavailable (the error), and of the first one that is written after that (None).
     """
 
     def __init__(
@@ -38,10 +40,13 @@ class Committer:
         store: Writes,
         loop: asyncio.AbstractEventLoop,
         on_error: Callable[[BaseException], None] | None = None,
+        on_store: Callable[[StoreUnavailableError | None], None] | None = None,
     ) -> None:
         self._store = store
         self._loop = loop
         self._on_error = on_error or self._log
+        self._on_store = on_store
+        self._unavailable = False
         self._operations: list[Operation] = []
         self._callbacks: list[Callable[[Answer], None]] = []
         self._preparers: list[Callable[[], None]] = []
@@ -130,9 +135,13 @@ class Committer:
             error = future.exception()
             if error is None:
                 answers = future.result()
+                if self._unavailable:
+                    self._tell(None)
             else:
                 failed = error if isinstance(error, Exception) else RuntimeError(str(error))
                 answers = [failed] * len(callbacks)
+                if isinstance(error, StoreUnavailableError):
+                    self._tell(error)
         for done, answer in zip(callbacks, answers, strict=True):
             try:
                 done(answer)
@@ -143,6 +152,11 @@ class Committer:
             self._loop.call_soon(self._turn, context=self._context)
         else:
             self._rest()
+
+    def _tell(self, error: StoreUnavailableError | None) -> None:
+        self._unavailable = error is not None
+        if self._on_store is not None:
+            self._on_store(error)
 
     def _rest(self) -> None:
         if self._idle and not (self._in_flight or self._scheduled):

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from pledger.engine.committer import Committer
+from pledger.engine.outage import Outage, Subject
 from pledger.engine.session import LedgerClock
 from pledger.errors import StoreError
 
@@ -44,7 +45,8 @@ class Connection:
         self.monotonic = monotonic
         self.loop = asyncio.get_running_loop()
         self.clock = LedgerClock(monotonic)
-        self.committer = Committer(store, self.loop)
+        self.committer = Committer(store, self.loop, on_store=lambda error: self.store_told("writes", error))
+        self._outage = Outage(monotonic, lambda: sum(engine.runs.waiting for engine in self.engines))
         self.engines: list[Engine] = []
         self.heart_arguments: tuple[Any, ...] = ()
         self._sampled_at = -CLOCK_AGE_S
@@ -89,6 +91,13 @@ class Connection:
             if run_key in engine.runs.active:
                 return engine
         return None
+
+    def store_told(self, subject: Subject, error: BaseException | None) -> None:
+        """The store has failed, or works again (None)."""
+        if error is None:
+            self._outage.works(subject)
+        elif self.engines:  # a client alone gets the error itself
+            self._outage.failed(subject, error)
 
     def session_keys(self) -> list[int]:
         return [engine.session.key for engine in self.engines]

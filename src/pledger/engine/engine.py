@@ -4,6 +4,7 @@ process and a simulation is handed in: store, clock, heart, randomness, the loop
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import random
 from collections.abc import Iterable
@@ -135,6 +136,7 @@ class Engine:
             task_queue=task_queue,
             cached_max=limits.cached_runs_max,
             lease_ms=limits.lease_ms,
+            on_store=functools.partial(connection.store_told, "reads"),
         )
         self.activities.slots.freed = self._intake.slot_freed
         self._verification = Verification(
@@ -188,6 +190,7 @@ class Engine:
             self._heart,
             lease_ms=self._limits.lease_ms,
             on_lost=self._lost_lease,
+            on_store=functools.partial(self.connection.store_told, "lease"),
         )
 
     def _lost_lease(self) -> None:
@@ -206,9 +209,10 @@ class Engine:
             try:
                 await self.session.open(self.identity, self.task_queue, self.code)
             except errors.StoreError as error:
-                logger.warning("no new lease yet, trying again in %g s: %s", REOPEN_S, error)
+                self.connection.store_told("lease", error)
                 await asyncio.sleep(REOPEN_S)
             else:
+                self.connection.store_told("lease", None)
                 self._intake.changed()
                 return
 

@@ -46,7 +46,7 @@ _failure_decoder = msgspec.msgpack.Decoder(Failure)
 
 
 class Intake:
-    """The worker's eyes. on_change: subscribes a callback to changes by other processes and returns the way out."""
+    """The worker's eyes. on_store: told when the store fails (the error), and of rounds that come through (None)."""
 
     def __init__(
         self,
@@ -62,6 +62,7 @@ class Intake:
         task_queue: str,
         cached_max: int,
         lease_ms: int,
+        on_store: Callable[[errors.StoreError | None], None],
     ) -> None:
         self._store = store
         self._runs = runs
@@ -74,6 +75,7 @@ class Intake:
         self._task_queue = task_queue
         self._cached_max = cached_max
         self._lease_ms = lease_ms
+        self._on_store = on_store
         self._wake = asyncio.Event()
         self._mail: set[int] = set()
         self._early_mail: set[int] = set()
@@ -146,9 +148,10 @@ class Intake:
             try:
                 await self._round()
                 backoff_s = 0.05
+                self._on_store(None)
             except errors.StoreError as error:
                 # A store that is down for a while must not end the worker (case STO-03).
-                logger.warning("the store cannot be read, trying again in %.2f s: %s", backoff_s, error)
+                self._on_store(error)
                 self._changed = self._doubt = True
                 await asyncio.sleep(backoff_s)
                 backoff_s = min(2.0, backoff_s * 2)

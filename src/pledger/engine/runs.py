@@ -96,6 +96,11 @@ class Runs:
         self._alarms = Alarms(loop, clock, self._ring)
         committer.on_turn(self.prepare)
 
+    @property
+    def waiting(self) -> int:
+        """How many runs have something on its way to the store."""
+        return self.births_in_flight + sum(run.in_flight for run in self.active.values())
+
     # Coming and going -------------------------------------------------------------------------------------------------
 
     def new_machine(self, definition: WorkflowDefinition, identity: RunIdentity) -> Machine:
@@ -425,7 +430,6 @@ class Runs:
         if built.run.gone:
             self.activities.unreserve(built.eager)
         elif isinstance(error, errors.StoreUnavailableError):
-            logger.warning("%s waits for the store: %s", built.run.identity, error)
             self._loop.call_later(AGAIN_S, self._committer.submit, built.append, built.settle)
         else:
             self.activities.unreserve(built.eager)

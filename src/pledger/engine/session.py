@@ -98,7 +98,11 @@ class LoopHeart:
 
 
 class Session:
-    """One worker process as the store knows it. on_lost: called on the loop when the lease is gone."""
+    """One worker process as the store knows it.
+
+    on_lost: called on the loop when the lease is gone. on_store: called on the loop when the lease could not be renewed
+    (the error), and when it was again after that (None).
+    """
 
     def __init__(
         self,
@@ -108,12 +112,15 @@ class Session:
         *,
         lease_ms: int,
         on_lost: Callable[[], None],
+        on_store: Callable[[StoreError | None], None],
     ) -> None:
         self._store = store
         self._clock = clock
         self._heart = heart
         self._lease_ms = lease_ms
         self._on_lost = on_lost
+        self._on_store = on_store
+        self._late = False
         self._loop = asyncio.get_running_loop()
         self._row: SessionRow | None = None
         self._lost = False
@@ -147,10 +154,16 @@ class Session:
             now_ms = self._store.renew_session(self._row.session_key, self._lease_ms)
         except StoreError as error:
             # The lease stands until it runs out; the next beat may come through.
-            logger.warning("the lease could not be renewed: %s", error)
+            self._tell(error)
             return
+        if self._late:
+            self._tell(None)
         if now_ms is None:
             self._lost = True
             self._loop.call_soon_threadsafe(self._on_lost)
         else:
             self._clock.sample(now_ms)
+
+    def _tell(self, error: StoreError | None) -> None:
+        self._late = error is not None
+        self._loop.call_soon_threadsafe(self._on_store, error)

@@ -1,0 +1,59 @@
+"""The store fails for a while: runs wait, go on by themselves, and the log says so once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from pledger import Client, Worker, activity, errors, workflow
+from pledger.engine.connection import Connection
+from pledger.engine.port import Answer, Append, Operation
+from pledger.store.memory import MemoryStore, State
+from tests.engine.harness import PATIENCE_S
+
+RUNS = 5
+FAILURES = 3
+
+
+class FullForAWhile(MemoryStore):
+    """Transitions of runs are refused so many times."""
+
+    def __init__(self, state: State) -> None:
+        super().__init__(state)
+        self.refused = 0
+
+    def commit(self, batch: Sequence[Operation]) -> asyncio.Future[list[Answer]]:
+        if self.refused < FAILURES and any(isinstance(each, Append) for each in batch):
+            self.refused += 1
+            failed: asyncio.Future[list[Answer]] = asyncio.get_running_loop().create_future()
+            failed.set_exception(errors.StoreUnavailableError("the disk is full"))
+            return failed
+        return super().commit(batch)
+
+
+async def test_an_outage_is_told_once_however_many_runs_wait(caplog: pytest.LogCaptureFixture) -> None:
+    all_started = asyncio.Event()
+
+    @activity.defn
+    async def step(name: str) -> str:
+        await all_started.wait()
+        return name
+
+    @workflow.defn
+    async def order(name: str) -> str:
+        return await step(name)
+
+    store = FullForAWhile(State())
+    connection = Connection(store)
+    client = Client(connection)
+    async with asyncio.timeout(PATIENCE_S), Worker(client, workflows=[order], activities=[step]):
+        handles = [await client.start_workflow(order, f"{n}", id=f"order-{n}") for n in range(RUNS)]
+        all_started.set()
+        assert [await each.result() for each in handles] == [f"{n}" for n in range(RUNS)]
+    await connection.close()
+    assert store.refused == FAILURES
+    begun, over = (each.getMessage() for each in caplog.records if each.levelname == "WARNING")
+    assert begun.endswith("go on by themselves once it is back: the disk is full")
+    assert over.startswith("the store is back after ")
