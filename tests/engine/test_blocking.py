@@ -68,6 +68,19 @@ async def test_a_bug_blocks_the_run_with_its_traceback_at_once(
         assert [each.type for each in (await handle.history()).events] == ["RunStarted", "ActivityScheduled"]
 
 
+async def test_the_reason_of_a_block_is_bounded(ledger: Ledger) -> None:
+    ledger.replay_at_end = False
+
+    async def verbose() -> str:
+        raise ValueError("x" * 1_000_000)
+
+    async with ledger.connect() as client, ledger.worker(client, fulfil_with(verbose)):
+        handle = await client.start_workflow("fulfil", id="order-1")
+        with pytest.raises(RunBlockedError, match="characters left out") as caught:
+            await handle.result()
+        assert len(str(caught.value)) < 50_000
+
+
 async def test_a_block_clears_by_itself_when_fitting_code_takes_the_run(ledger: Ledger) -> None:
     made: list[str] = []
 

@@ -139,7 +139,7 @@ class Output:
         if self.as_json:
             sys.stderr.write(documents.to_json(documents.error(error)) + "\n")
             return
-        text = f"error: {error}"
+        text = words.bounded(f"error: {error}", _LINE_ELSEWHERE)
         say(text, "red")
         if isinstance(error.__cause__, errors.FailureError):
             for line in words.cause_lines(failures.from_exception(error.__cause__), text, _LINE_ELSEWHERE):

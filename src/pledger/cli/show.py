@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Final, TypeAlias, TypeVar
 
@@ -25,6 +26,11 @@ _ENTRIES_SHOWN: Final = (10, 90)
 _ATTEMPTS_SHOWN: Final = (1, 4)
 _WAITS_SHOWN: Final = (8, 2)
 
+#: Characters of one value, message or line, however wide the terminal is or where there is none.
+_VALUE_CHARS: Final = 500
+_LINE_CHARS: Final = 2_000
+_CUT: Final = "…"
+
 _OUTCOME_STYLES: Final = {"failed": "red", "cancelled": "yellow", "abandoned": "yellow", "": "cyan"}
 
 
@@ -45,20 +51,21 @@ def show(
             return await (await find_run(client, workflow_id, run_id)).describe()
 
     run = asyncio.run(read())
+    tell(output, run, full=full)
+    return Exit.OK if run.history.damage is None else Exit.STORE
+
+
+def tell(output: Output, run: Description, *, full: bool = False) -> None:
+    """The run in words or as a document. full: every entry, attempt and wait; long values are cut all the same."""
     entries = timeline(run.history.transitions, run.attempts, run.pending)
     found = waits(run)
-    if as_json:
+    if output.as_json:
         output.document(documents.run_in_full(run, entries, found))
-        return _exit(run)
+        return
     view = _View(output, words.milliseconds(run.now), full=full)
     view.header(run)
     view.timeline(entries)
     view.ending(run, found)
-    return _exit(run)
-
-
-def _exit(run: Description) -> Exit:
-    return Exit.OK if run.history.damage is None else Exit.STORE
 
 
 class _View:
@@ -68,8 +75,9 @@ class _View:
         self._output = output
         self._now_ms = now_ms
         self._full = full
-        self._cell = output.cell_chars_max
+        self._cell = min(output.cell_chars_max, _VALUE_CHARS)
         self._line = output.line_chars_max
+        self._is_cut = False
 
     def header(self, run: Description) -> None:
         summary = run.summary
@@ -98,9 +106,9 @@ class _View:
 
     def ending(self, run: Description, found: list[Wait]) -> None:
         if run.summary.closed is not None:
-            self._output.lines(*telling.closing(run, self._line))
+            self._output.lines(*map(self._seen, telling.closing(run, self._line)))
         for message in run.undelivered:
-            told, when = telling.message(message, self._line), self._moment(message.sent_ms)
+            told, when = self._seen(telling.message(message, self._line)), self._moment(message.sent_ms)
             self._output.lines(f"Undelivered: {told}, sent {when}, when the code had returned")
         if run.history.damage is not None:
             self._output.lines(f"Only what stands before a damaged row is shown: {run.history.damage}")
@@ -108,7 +116,13 @@ class _View:
             if isinstance(wait, int):
                 self._output.lines(_more(wait))
             else:
-                self._output.lines(Styled(f"It {wait.text}", "yellow" if wait.needs_help else ""))
+                text = self._seen(words.bounded(f"It {wait.text}", _LINE_CHARS))
+                self._output.lines(Styled(text, "yellow" if wait.needs_help else ""))
+        if self._is_cut:
+            id_ = shlex.quote(words.printable(run.summary.workflow_id))
+            self._output.lines(
+                "", Styled(f"{_CUT} stands for the rest of a long value: pledger show {id_} --json", "dim")
+            )
 
     # Rows -------------------------------------------------------------------------------------------------------------
 
@@ -118,13 +132,14 @@ class _View:
             yield _row_of_more(entry)
             return
         is_step = entry.kind in ("activity", "timer")
+        outcome = telling.outcome(entry, self._now_ms, self._cell, self._line)
         yield (
             str(entry.event_id),
             self._time(entry.at_ms),
-            telling.what(entry, self._cell),
+            self._seen(telling.what(entry, self._cell)),
             words.duration(entry.ended_ms - entry.at_ms) if is_step and entry.ended_ms is not None else "",
             Styled(
-                telling.outcome(entry, self._now_ms, self._cell, self._line),
+                outcome if entry.is_pending else self._seen(outcome),
                 _OUTCOME_STYLES.get(entry.outcome, "") if is_step else "",
             ),
         )
@@ -133,7 +148,7 @@ class _View:
 
     def _attempt(self, attempt: AttemptRecord) -> Row:
         at_ms = attempt.ended_ms if attempt.started_ms is None else attempt.started_ms
-        outcome = Styled(telling.attempt(attempt, self._line), "red")
+        outcome = Styled(self._seen(telling.attempt(attempt, self._line)), "red")
         took = words.duration(attempt.ended_ms - at_ms)
         return ("", self._time(at_ms), f"  attempt {attempt.attempt}", took, outcome)
 
@@ -145,6 +160,11 @@ class _View:
         if left_out:
             yield left_out
             yield from items[-last:]
+
+    def _seen(self, text: str) -> str:
+        """The text, and whether it is not the whole: one that holds the mark by itself costs a line too many."""
+        self._is_cut = self._is_cut or _CUT in text
+        return text
 
     def _moment(self, ms: int) -> str:
         return words.moment(ms, self._now_ms)

@@ -91,6 +91,11 @@ def one_line(text: str, limit: int) -> str:
     return line + " …" if rest and len(line) + 2 <= limit else line
 
 
+def bounded(text: str, limit: int) -> str:
+    """Every line of the text, at most `limit` characters of each."""
+    return "\n".join(one_line(line, limit) if len(line) > limit else line for line in text.splitlines())
+
+
 def preview(payload: bytes, limit: int) -> str:
     """The beginning of a payload's JSON."""
     # A character is at most 4 bytes: a payload of megabytes is not decoded for the few that are shown.

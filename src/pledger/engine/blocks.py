@@ -12,8 +12,6 @@ from pledger.history import failures, tracebacks
 #: Claims in a row that may end without progress before a run is parked: it kills or hangs its workers.
 CLAIMS_MAX: Final = 5
 
-_TEXT_MAX: Final = 16_000
-
 
 def reason(error: BaseException, now_ms: int, event_id: int) -> bytes:
     """A block's reason as JSON: reason ("nondeterminism", "forbidden_call", "corrupt", "history_full" or "bug"), type,
@@ -31,7 +29,7 @@ def reason(error: BaseException, now_ms: int, event_id: int) -> bytes:
             kind = "bug"
     event_id = getattr(error, "event_id", 0) or event_id
     text = tracebacks.text_of(error)
-    return _encode(kind, type(error).__name__, failures.text_of(error), text[-_TEXT_MAX:], now_ms, event_id)
+    return _encode(kind, type(error).__name__, failures.text_of(error), text, now_ms, event_id)
 
 
 def poison(claims: int, now_ms: int, event_id: int) -> bytes:
@@ -44,8 +42,8 @@ def _encode(kind: str, type_: str, message: str, text: str, now_ms: int, event_i
     fields = {
         "reason": kind,
         "type": type_,
-        "message": message.encode("utf-8", "backslashreplace").decode(),
-        "traceback": text.encode("utf-8", "backslashreplace").decode(),
+        "message": failures.cut(message),
+        "traceback": failures.cut(text),
         "at_ms": now_ms,
         "event_id": event_id,
     }

@@ -56,7 +56,7 @@ def from_exception(error: BaseException, *, depth: int = 0) -> Failure:
         failure = _record(error)
         decode(msgspec.msgpack.encode(failure))  # attributes that user code has set may be of any type
     except Exception:  # noqa: BLE001 - a failure that could not be kept would leave its attempt open for ever
-        failure = Failure("application", type(error).__name__, _cut(text_of(error)))
+        failure = Failure("application", type(error).__name__, cut(text_of(error)))
     return failure if inner is None else msgspec.structs.replace(failure, cause=inner)
 
 
@@ -70,7 +70,7 @@ def text_of(error: BaseException) -> str:
 
 def _record(error: BaseException) -> Failure:
     text = _traceback_text(error)
-    message = _cut(str(error.message) if isinstance(error, errors.PledgerError) else text_of(error))
+    message = cut(str(error.message) if isinstance(error, errors.PledgerError) else text_of(error))
     match error:
         case errors.ApplicationError():
             delay = error.next_retry_delay
@@ -162,7 +162,7 @@ def _details(values: tuple[Any, ...]) -> bytes | None:
         payloads.check_size(data, "the details of a failure", payloads.PAYLOAD_BYTES_MAX)
     except errors.PayloadError:
         # The failure itself must reach the ledger; details that cannot be kept are told by their representation.
-        return payloads.encode([_cut(repr(value)) for value in values[:DETAILS_MAX]])
+        return payloads.encode([cut(repr(value)) for value in values[:DETAILS_MAX]])
     else:
         return data
 
@@ -175,10 +175,11 @@ def _traceback_text(error: BaseException) -> str:
     remote = getattr(error, "remote_traceback", "")
     if remote or error.__traceback__ is None:
         return cast("str", remote)
-    return _cut(tracebacks.text_of(error, chain=False))
+    return cut(tracebacks.text_of(error, chain=False))
 
 
-def _cut(text: str) -> str:
+def cut(text: str) -> str:
+    """Text that is kept in the ledger, whatever user code puts in it: bounded, and such as can be encoded."""
     # Lone surrogates cannot be encoded; they must not stop the failure from being kept.
     text = text.encode("utf-8", "backslashreplace").decode()
     if len(text) <= TEXT_MAX:
