@@ -16,6 +16,7 @@ from pledger.engine.ids import new_run_id
 from pledger.engine.port import IdConflictPolicy, IdReusePolicy, RunRow
 from pledger.handle import QUERY_TIMEOUT, WorkflowHandle
 from pledger.history import payloads, transition
+from pledger.history.calls import encode_call
 from pledger.history.events import RunStarted
 from pledger.history.retry import milliseconds
 from pledger.machine.context import RunIdentity
@@ -89,9 +90,9 @@ class Client:
         workflow: the definition (function, class or its run method), or its name where another program defines it.
         id_reuse_policy, id_conflict_policy: what to do when a closed or an open run has the id.
         execution_timeout: the run closes as timed_out after so long; the definition's deadline by default.
-        Raises WorkflowAlreadyStartedError for another input under a taken id, PayloadError for arguments that cannot be
-        kept, InvalidPolicyError for a timeout of 0 or less, UnknownWorkflowError when a worker of this process serves
-        the queue and does not know the type.
+        Raises WorkflowAlreadyStartedError for another input under a taken id, UsageError for arguments that do not fit
+        the workflow's parameters, PayloadError for those that cannot be kept, InvalidPolicyError for a timeout of 0 or
+        less, UnknownWorkflowError when a worker of this process serves the queue and does not know the type.
         """
         definition = None if isinstance(workflow, str) else WorkflowDefinition.of(workflow)
         name = workflow if isinstance(workflow, str) else cast("WorkflowDefinition", definition).name
@@ -104,12 +105,14 @@ class Client:
                 "more than 0, or None for the deadline of the definition"
             )
         self._check_known(name, task_queue)
-        if definition is None:
-            encoded = payloads.encode_args_untyped(args)
-        else:
-            encoded = definition.signature.encode_args(args, {})
-        payloads.check_size(encoded, f"the input of workflow {id!r} ({name})", payloads.PAYLOAD_BYTES_MAX)
         connection = self.connection
+        encoded = encode_call(
+            None if definition is None else definition.signature,
+            args,
+            call=name,
+            what=f"the input of workflow {id!r} ({name})",
+            bytes_max=payloads.PAYLOAD_BYTES_MAX,
+        )
         now_ms = await connection.now_ms()
         limit = execution_timeout or (definition.deadline if definition is not None else None)
         deadline_ms = None if limit is None else now_ms + milliseconds(limit)

@@ -262,7 +262,7 @@ class HistoryFullError(PledgerError):
 
 
 class RunBlockedError(PledgerError):
-    """A bug in workflow code holds the run; its state is intact and it goes on when fitting code takes it.
+    """A bug in workflow code holds the run, its state intact; it goes on when a worker with other code takes it.
 
     failure_type: class name of the bug; traceback: its text, as the worker saw it.
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
@@ -12,6 +13,7 @@ from pledger.engine import blocks, port
 from pledger.engine.loading import HistoryReader, identity_of
 from pledger.engine.port import RunRow, RunStatus
 from pledger.history import events, failures, payloads, transition
+from pledger.history.calls import encode_call
 from pledger.history.events import Command
 from pledger.history.retry import milliseconds
 from pledger.history.state import fold
@@ -87,7 +89,8 @@ class WorkflowHandle(Generic[T]):
 
         signal: the decorated method (`Order.dispatched`), or its name. message_id: a name of yours for the message; the
         same id is delivered once however often it is sent.
-        Raises UnknownSignalError, RunClosedError, WorkflowNotFoundError, PayloadError.
+        Raises UnknownSignalError, RunClosedError, WorkflowNotFoundError, PayloadError, and UsageError for arguments
+        that do not fit the method's parameters.
         """
         name, encoded = self._message("signal", signal, args)
         await self._send("signal", name, encoded, message_id)
@@ -136,7 +139,10 @@ class WorkflowHandle(Generic[T]):
         while True:
             row = await self._row()
             if row.status != "running":
-                raise errors.RunClosedError(f"{in_words(row)} is {row.status} already", status=row.status)
+                raise errors.RunClosedError(
+                    f"{in_words(row)} is {row.status} already: there is nothing left to end. {_afterwards(row)}",
+                    status=row.status,
+                )
             last = await self._connection.store.read_last_transition(row.run_key)
             # The time of a run never goes back, whatever the clock has done since its last transition.
             last_ms = 0 if last is None else transition.decode(last.body).time_ms
@@ -234,11 +240,8 @@ class WorkflowHandle(Generic[T]):
         signature = handler.signature if handler is not None else None
         if signature is None and not isinstance(what, str):
             signature = payloads.Signature.of(what, skip_self=True)
-        encoded = payloads.encode_args_untyped(args) if signature is None else signature.encode_args(args, {})
-        payloads.check_size(
-            encoded, f"the {kind} {name!r} to workflow {self.workflow_id!r}", payloads.PAYLOAD_BYTES_MAX
-        )
-        return name, encoded
+        what_for = f"the {kind} {name!r} to workflow {self.workflow_id!r}"
+        return name, encode_call(signature, args, call=name, what=what_for, bytes_max=payloads.PAYLOAD_BYTES_MAX)
 
     async def _send(self, kind: str, name: str, body: bytes, message_id: str | None) -> None:
         connection = self._connection
@@ -257,7 +260,11 @@ class WorkflowHandle(Generic[T]):
         if answer is port.Reply.CLOSED:
             row = await connection.store.read_run(run_key)
             what = "request to cancel" if kind == "cancel" else kind
-            raise errors.RunClosedError(f"{in_words(row)} is {row.status} and takes no {what}", status=row.status)
+            raise errors.RunClosedError(
+                f"{in_words(row)} is {row.status} and takes no {what}. {_afterwards(row)}"
+                f"{'' if kind == 'cancel' else '; to go on with it, start a run under another workflow id'}",
+                status=row.status,
+            )
         if isinstance(answer, port.Sent):
             connection.message_sent(run_key, answer.owner)
 
@@ -329,6 +336,11 @@ class WorkflowHandle(Generic[T]):
 
 def in_words(row: RunRow) -> str:
     return f"workflow {row.workflow_id!r} ({row.workflow_type}, run {row.run_id})"
+
+
+def _afterwards(row: RunRow) -> str:
+    """What is to be done about a closed run."""
+    return f"What became of it: handle.result(), or pledger show {shlex.quote(row.workflow_id)}"
 
 
 def _refusal(failure: failures.Failure) -> Exception:

@@ -8,18 +8,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
+import logging
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from pledger.client import CancelVerdict, Client, Description, History, RunSummary, WorkflowHandle, connect
-from pledger.errors import UsageError
+from pledger.errors import StoreError, UsageError
 from pledger.machine.definitions import ActivityDefinition
 from pledger.worker import Worker
 
 T = TypeVar("T")
+
+logger = logging.getLogger("pledger.run")
+
+#: A script that waits longer than this says what for.
+SILENCE_S: Final = 1.0
 
 
 class SyncClient:
@@ -156,16 +162,44 @@ def run(
     A second call with the same id and input, after a crash or the end, gives the same run and its result.
     activities: those that the workflow uses; by default all that its module defines or imports.
     timeout: give up waiting after so long (the run goes on at the next call); None is without end.
+    While another process holds the run, the log (`pledger.run`) says so.
     """
     known = activities if activities is not None else _activities_near(workflow)
 
     async def main() -> Any:
         async with connect(url) as client, Worker(client, workflows=[workflow], activities=known):
             handle = await client.start_workflow(workflow, *args, id=id)
-            return await asyncio.wait_for(handle.result(), None if timeout is None else timeout.total_seconds())
+            telling = asyncio.create_task(_tell_holder(client, handle))
+            try:
+                return await asyncio.wait_for(handle.result(), None if timeout is None else timeout.total_seconds())
+            finally:
+                telling.cancel()
+                await asyncio.wait([telling])
 
     result: T = asyncio.run(main())
     return result
+
+
+async def _tell_holder(client: Client, handle: WorkflowHandle[Any]) -> None:
+    """Say in the log who holds the run, should that be another process: a script that only waits looks dead."""
+    await asyncio.sleep(SILENCE_S)
+    try:
+        run = await handle.describe()
+    except StoreError:
+        return  # whoever waits for the result is told
+    ours = client.connection.session_keys()
+    holder = next((each for each in run.workers if each.identity == run.owner), None)
+    if holder is None or holder.session_key in ours:
+        return
+    lease_s = max(0.0, (holder.expires - run.now).total_seconds())
+    # A warning, so that a script that has set up no logging shows it too.
+    logger.warning(
+        "workflow %r is held by another process, worker %s, and goes on there; should that be dead, it goes on here "
+        "once its lease is over, in %.1f s",
+        handle.workflow_id,
+        run.owner,
+        lease_s,
+    )
 
 
 def _activities_near(workflow: Any) -> list[Any]:

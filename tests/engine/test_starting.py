@@ -288,10 +288,30 @@ async def test_an_input_over_the_limit_is_refused(ledger: Ledger) -> None:
         assert str(caught.value).startswith("the input of workflow 'order-1' (greet) has 300,004 bytes")
 
 
-async def test_wrong_arguments_are_refused_like_a_wrong_call(ledger: Ledger) -> None:
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        ((), "was given 0 arguments: missing a required argument: 'name'"),
+        (("Ada", 2), "was given 2 arguments: too many positional arguments"),
+    ],
+)
+async def test_arguments_that_the_workflow_does_not_take_are_refused(
+    ledger: Ledger, args: tuple[object, ...], told: str
+) -> None:
     async with ledger.connect() as client:
-        with pytest.raises(TypeError, match=r"greet\(\) cannot be called so"):
-            await client.start_workflow(greet, id="order-1")
+        with pytest.raises(UsageError) as caught:
+            await client.start_workflow(greet, *args, id="order-1")
+        assert str(caught.value).startswith(
+            f"the input of workflow 'order-1' (greet): greet(name, *, times=1) {told}. "
+        )
+
+
+async def test_an_argument_that_cannot_be_kept_is_refused_with_the_workflow_it_was_for(ledger: Ledger) -> None:
+    async with ledger.connect() as client:
+        with pytest.raises(PayloadError) as caught:
+            await client.start_workflow(greet, object(), id="order-1")
+        assert str(caught.value).startswith("the input of workflow 'order-1' (greet): the argument name of greet() ")
+        assert caught.value.path == "$[0]"
 
 
 async def test_an_unknown_type_is_refused_where_the_queue_is_served(ledger: Ledger) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -158,3 +159,34 @@ def test_run_takes_the_activities_that_it_is_given(file_ledger: Ledger) -> None:
 
     assert pledger.run(fulfil, "A1", id="order-1", url=file_ledger.url, activities=[pretend]) == "pretended for A1"
     assert CHARGED == []
+
+
+class SaysAtTheFirstRecord(logging.Handler):
+    """Lets the run `order-1` end once the log tells of it."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__()
+        self._url = url
+        self.told: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.told.append(record.getMessage())
+        with SyncClient(self._url) as client:
+            client.handle("order-1").signal("say", "hello")
+
+
+def test_run_tells_which_other_process_holds_the_run(file_ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pledger.sync.SILENCE_S", 0.01)
+    handler = SaysAtTheFirstRecord(file_ledger.url)
+    logger = logging.getLogger("pledger.run")
+    logger.addHandler(handler)
+    try:
+        with worker_process(file_ledger, Waits, identity="elsewhere") as process:
+            process.call(process.client.start_workflow(Waits, id="order-1"))
+            assert pledger.run(Waits, id="order-1", url=file_ledger.url) == "hello"
+    finally:
+        logger.removeHandler(handler)
+    [told] = handler.told
+    assert told.startswith(
+        "workflow 'order-1' is held by another process, worker elsewhere, and goes on there; should "
+    )

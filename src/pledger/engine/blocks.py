@@ -61,7 +61,7 @@ def to_error(block: bytes, workflow_id: str, workflow_type: str, run_id: str) ->
     return errors.RunBlockedError(
         f"workflow {workflow_id!r} ({workflow_type}, run {run_id}) is blocked by {fields['type']}: "
         f"{fields['message']}\n"
-        f"Its state is intact. Deploy a fix (or roll back): a worker with fitting code takes the run and goes on.\n"
+        f"Its state is intact. Deploy a fix (or roll back): a worker with other code takes the run and goes on.\n"
         f"{fields['traceback']}".rstrip(),
         workflow_id=workflow_id,
         run_id=run_id,

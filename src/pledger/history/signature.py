@@ -112,6 +112,20 @@ class Signature:
         except Misfit as misfit:
             raise misfit.error(f"the result of {self.name}() cannot be read") from misfit.__cause__
 
+    @property
+    def parameters(self) -> str:
+        """As a reader of the code sees them, without annotations: `(order, express=False)`."""
+        bare = [each.replace(annotation=_EMPTY) for each in self._parameters]
+        return str(self._inspected.replace(parameters=bare, return_annotation=_EMPTY))
+
+    def refusal(self, args: tuple[Any, ...]) -> str | None:
+        """Why a call with these arguments is none, or None where it is one."""
+        try:
+            self._inspected.bind(*args)
+        except TypeError as error:
+            return str(error)
+        return None
+
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         """The values in the order of the parameters, up to the last one given."""
         try:
