@@ -23,6 +23,7 @@ from pledger.errors import (
     WorkflowFailedError,
     WorkflowNotFoundError,
 )
+from pledger.history import failures
 from tests.engine.harness import Ledger, until
 
 
@@ -142,6 +143,24 @@ async def test_the_same_message_id_in_another_run_is_another_message(ledger: Led
             await handle.signal(Order.note, workflow_id, message_id="m1")
             await handle.signal(Order.finish)
             assert await handle.result() == [workflow_id]
+
+
+async def test_a_signal_that_no_handler_took_is_on_the_log_and_not_in_the_way_of_a_replay(ledger: Ledger) -> None:
+    """It was sent by a process without the definition. The history has it as it has any other."""
+    async with ledger.connect() as client, ledger.worker(client, Order):
+        handle = await client.start_workflow(Order, id="order-1")
+        other = client.handle("order-1")
+        await other.signal("note", "taken")
+        await other.signal("nope", 7)
+        await other.signal("note", ["not", "a", "text"])
+        await handle.signal(Order.finish)
+        assert await handle.result() == ["taken"]
+        run = await handle.describe()
+    refused = [(each.event_id, failures.decode(each.failure or b"")) for each in run.attempts]
+    signals = [each for each in run.history.events if each.type == "SignalReceived"]
+    assert [event_id for event_id, _ in refused] == [each.event_id for each in signals[1:3]]
+    assert refused[0][1].message == "the workflow has no such signal; it has: finish, note"
+    assert "the argument text of Order.note() cannot be read" in refused[1][1].message
 
 
 async def test_a_signal_to_a_closed_run_is_refused(ledger: Ledger) -> None:

@@ -31,7 +31,13 @@ _VALUE_CHARS: Final = 500
 _LINE_CHARS: Final = 2_000
 _CUT: Final = "…"
 
-_OUTCOME_STYLES: Final = {"failed": "red", "cancelled": "yellow", "abandoned": "yellow", "": "cyan"}
+_OUTCOME_STYLES: Final = {
+    "failed": "red",
+    "cancelled": "yellow",
+    "abandoned": "yellow",
+    "not_handled": "yellow",
+    "": "cyan",
+}
 
 
 def show(
@@ -132,6 +138,7 @@ class _View:
             yield _row_of_more(entry)
             return
         is_step = entry.kind in ("activity", "timer")
+        has_outcome = is_step or entry.outcome == "not_handled"
         outcome = telling.outcome(entry, self._now_ms, self._cell, self._line)
         yield (
             str(entry.event_id),
@@ -140,7 +147,7 @@ class _View:
             words.duration(entry.ended_ms - entry.at_ms) if is_step and entry.ended_ms is not None else "",
             Styled(
                 outcome if entry.is_pending else self._seen(outcome),
-                _OUTCOME_STYLES.get(entry.outcome, "") if is_step else "",
+                _OUTCOME_STYLES.get(entry.outcome, "") if has_outcome else "",
             ),
         )
         for attempt in self._shown(entry.attempts, _ATTEMPTS_SHOWN):

@@ -57,6 +57,8 @@ def outcome(entry: Entry, now_ms: int, cell: int, line: int) -> str:
         case "activity":
             told = _activity(entry, cell, line)
             return f"{told}  (attempt {entry.attempt})" if entry.attempt > 1 else told
+        case "signal" if entry.failure is not None:
+            return f"not handled: {words.one_line(entry.failure.message, line)}"
         case _:
             return ""
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, assert_never
 
 from pledger.engine.port import AttemptRecord, TaskRow
-from pledger.history import events
+from pledger.history import events, failures
 from pledger.history.events import Command, Input
 from pledger.history.failures import Failure
 from pledger.history.transition import Transition
@@ -26,10 +26,10 @@ class Entry:
     reason of a cancellation or termination.
 
     input: its arguments, a JSON array. ended_ms: when its outcome came, None while it is pending or where it has none.
-    outcome: "completed", "failed", "cancelled", "fired", "abandoned" (the run closed first); an end's is the run's
-    terminal status; "" while pending. result: JSON. failure, retry_state: of what failed; the latter says why there was
-    no further attempt. attempt: how many there were. attempts: those on the log. task: its row, while it waits.
-    due_ms: a timer's. delay_ms: for how long a timer was set.
+    outcome: "completed", "failed", "cancelled", "fired", "abandoned" (the run closed first), "not_handled" of a signal
+    that no handler took; an end's is the run's terminal status; "" while pending. result: JSON. failure, retry_state:
+    of what failed; the latter says why there was no further attempt. attempt: how many there were. attempts: those on
+    the log. task: its row, while it waits. due_ms: a timer's. delay_ms: for how long a timer was set.
     """
 
     event_id: int
@@ -65,14 +65,29 @@ def timeline(
         logged[record.event_id].append(record)
     rows = {task.event_id: task for task in tasks}
     for event_id, entry in builder.by_event.items():
+        if entry.kind == "signal":
+            _refuse(entry, logged.get(event_id, []))
+            continue
         entry.attempts = logged.get(event_id, [])
         if entry.is_pending:
             entry.task = rows.get(event_id)
     return builder.entries
 
 
+def not_handled(entries: Iterable[Entry]) -> list[Entry]:
+    """The signals that no handler took."""
+    return [each for each in entries if each.kind == "signal" and each.failure is not None]
+
+
+def _refuse(signal: Entry, log: Sequence[AttemptRecord]) -> None:
+    """A signal that the code took has no line in the log."""
+    for record in log:
+        if record.failure is not None:
+            signal.outcome, signal.failure = "not_handled", failures.decode(record.failure)
+
+
 class _Builder:
-    """by_event: activities and timers, by the event that asked for them."""
+    """by_event: activities and timers, by the event that asked for them, and signals."""
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
@@ -105,7 +120,8 @@ class _Builder:
             case events.TimerFired():
                 self._end(event.started_event_id, "fired")
             case events.SignalReceived():
-                self._add("signal", event.name).input = event.args
+                entry = self.by_event[self._event_id] = self._add("signal", event.name)
+                entry.input = event.args
             case events.CancelRequested():
                 self._add("cancel", event.reason)
             case events.RunTerminated():

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from pledger.cli import words
+from pledger.cli.timeline import not_handled, timeline
 from pledger.client import Description, WorkerSummary
 from pledger.engine.port import TaskRow
 from pledger.history import failures
@@ -53,7 +54,7 @@ def waits(run: Description) -> list[Wait]:
     now_ms = words.milliseconds(run.now)
     if run.blocked is not None:
         return [_block(run, now_ms)]
-    return [*_reasons(run, now_ms), *_deadline(run, now_ms), *_carriers(run, now_ms)]
+    return [*_reasons(run, now_ms), *_not_handled(run), *_deadline(run, now_ms), *_carriers(run, now_ms)]
 
 
 def _reasons(run: Description, now_ms: int) -> Iterator[Wait]:
@@ -80,6 +81,18 @@ def _nothing_pending(run: Description, now_ms: int) -> Wait:
         return Wait("worker", "is ready to go on", now_ms)
     deadline = "" if run.state.deadline_ms is not None else ", and has no deadline"
     return Wait("message", f"waits for a message: nothing else can wake it{deadline}")
+
+
+def _not_handled(run: Description) -> Iterator[Wait]:
+    """A sender believes that the run was told, and the run goes on without it."""
+    found = not_handled(timeline(run.history.transitions, run.attempts))
+    if found:
+        last = found[-1]
+        assert last.failure is not None
+        before = f" ({words.count(len(found) - 1, 'signal')} before it neither)" if len(found) > 1 else ""
+        name, why = words.one_line(last.name, _MESSAGE_CHARS), words.one_line(last.failure.message, _MESSAGE_CHARS)
+        text = f"did not handle the signal {name} (event {last.event_id}){before}: {why}"
+        yield Wait("message", text, event_id=last.event_id, needs_help=True)
 
 
 def _activity(event_id: int, pending: PendingActivity, task: TaskRow | None, run: Description, now_ms: int) -> Wait:

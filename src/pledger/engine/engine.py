@@ -99,6 +99,7 @@ class Engine:
             cached_max=limits.cached_runs_max,
             payload_bytes_max=limits.payload_bytes_max,
             history_events_max=limits.history_events_max,
+            worker=identity,
         )
         self.activities = Activities(
             definitions={each.name: each for each in activities},

@@ -135,6 +135,8 @@ class TaskRow(Record, frozen=True):
 class AttemptRecord(Record, frozen=True):
     """One line of the bounded attempt log. outcome: "failed", "timed_out", "lost", "cancelled", "late".
 
+    event_id: the activity's; or that of a signal that the code did not take, with why as the failure.
+
     failure: encoded Failure, or None.
     """
 

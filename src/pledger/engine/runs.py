@@ -12,6 +12,8 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+import msgspec
+
 from pledger import errors
 from pledger.engine import blocks, port
 from pledger.engine.active_run import ActiveRun
@@ -74,6 +76,7 @@ class Runs:
         cached_max: int,
         payload_bytes_max: int,
         history_events_max: int,
+        worker: str,
     ) -> None:
         self.definitions = definitions
         self.active: dict[int, ActiveRun] = {}
@@ -89,6 +92,7 @@ class Runs:
         self._cached_max = cached_max
         self._payload_bytes_max = payload_bytes_max
         self._history_events_max = history_events_max
+        self._worker = worker
         self.leaving: set[int] = set()
         self._ready: list[ActiveRun] = []
         self.births_in_flight = 0
@@ -302,11 +306,12 @@ class Runs:
             consumed, commands = machine.activate_staged(inputs, time_ms=now_ms)
         finally:
             watchdog.leave()
-        if machine.refusals:
-            self._tell_refusals(run)
         if consumed < len(inputs):
             inputs, origins = inputs[:consumed], origins[:consumed]
-        return self._build(run, inputs, origins, commands, now_ms)
+        built = self._build(run, inputs, origins, commands, now_ms)
+        if machine.refusals:
+            built.append.attempts = self._refused(run, inputs, now_ms)
+        return built
 
     def _history_is_full(self, run: ActiveRun) -> errors.HistoryFullError:
         return errors.HistoryFullError(
@@ -315,10 +320,19 @@ class Runs:
             events_max=self._history_events_max,
         )
 
-    def _tell_refusals(self, run: ActiveRun) -> None:
-        for refusal in run.machine.refusals:
-            logger.warning("%s: %s", run.identity, refusal)
+    def _refused(self, run: ActiveRun, inputs: list[events.Input], now_ms: int) -> list[port.AttemptRecord]:
+        """Lines of the attempt log for signals that the code did not take. The history has the signals and no more: a
+        replay by code that knows them must not find another history."""
+        records = []
+        for signal, why in run.machine.refusals:
+            logger.warning(
+                "%s: the signal %r (message %s) was not handled: %s", run.identity, signal.name, signal.message_id, why
+            )
+            event_id = run.last_event + 1 + next(n for n, one in enumerate(inputs) if one is signal)
+            failure = msgspec.msgpack.encode(failures.Failure("application", "SignalNotHandled", failures.cut(why)))
+            records.append(port.AttemptRecord(run.run_key, event_id, 1, "failed", None, now_ms, self._worker, failure))
         run.machine.refusals.clear()
+        return records
 
     def _build(
         self,

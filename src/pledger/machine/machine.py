@@ -58,7 +58,7 @@ class Machine:
         self.last_event = 0
         self.closed: Command | None = None
         self.unhandled_signals: list[events.SignalReceived] = []
-        self.refusals: list[str] = []
+        self.refusals: list[tuple[events.SignalReceived, str]] = []
         self._context: RunContext | None = None
         self._instance: Any = None
         self._main: WorkflowTask[Any] | None = None
@@ -256,7 +256,8 @@ class Machine:
     def _signal(self, signal: events.SignalReceived) -> None:
         handler = self.definition.signals.get(signal.name)
         if handler is None:
-            self._refuse_signal(signal, f"the workflow has no handler for the signal {signal.name!r}")
+            known = ", ".join(sorted(self.definition.signals)) or "none"
+            self._refuse_signal(signal, f"the workflow has no such signal; it has: {known}")
             return
         try:
             args, kwargs = handler.signature.split(handler.signature.decode_args(signal.args))
@@ -277,7 +278,7 @@ class Machine:
     def _refuse_signal(self, signal: events.SignalReceived, why: str) -> None:
         self.unhandled_signals.append(signal)
         if not self.context.replaying:
-            self.refusals.append(f"the signal {signal.name!r} (message {signal.message_id}) was not handled: {why}")
+            self.refusals.append((signal, why))
 
     def _handler_done(self, task: asyncio.Task[Any]) -> None:
         error = None if task.cancelled() else task.exception()

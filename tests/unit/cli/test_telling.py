@@ -119,3 +119,13 @@ def test_how_a_run_ended() -> None:
         (events.RunTimedOut(), ["Timed out after 7.0 s"]),
     ):
         assert [*telling.closing(Run().then(0, START).then(7, end).describe(9), 80)] == lines
+
+
+def test_a_signal_that_no_handler_took_says_so() -> None:
+    refused = Failure("application", "SignalNotHandled", "the workflow has no such signal; it has: none")
+    run = Run().then(0, START, events.SignalReceived("go", b"[1]", "m1"), events.SignalReceived("went", b"[]", "m2"))
+    run.attempt(2, 1, failure=refused)
+    assert told(run)[1:] == [
+        ("signal go(1)", "not handled: the workflow has no such signal; it has: none"),
+        ("signal went()", ""),
+    ]

@@ -11,6 +11,7 @@ from pledger.cli.waits import Wait, waits
 from pledger.client import Description
 from pledger.engine.port import Message
 from pledger.history import events
+from pledger.history.failures import Failure
 from tests.unit.cli.runs import BEGIN_MS, START, TIMEOUT, Run, at, encoded, schedule, timer, worker
 
 
@@ -151,6 +152,21 @@ def test_a_run_that_no_live_worker_takes_needs_help() -> None:
     assert wait.text == (
         "is due, and no worker takes it: does any live worker of task queue 'default' (4242@host) know "
         "workflow 'fulfil'?"
+    )
+
+
+def test_an_open_run_tells_which_signals_it_did_not_handle() -> None:
+    refused = Failure("application", "SignalNotHandled", "the workflow has no such signal; it has: none")
+    run = Run().then(0, START, events.SignalReceived("go", b"[1]", "m1"), events.SignalReceived("went", b"[]", "m2"))
+    run.attempt(2, 1, failure=refused).attempt(3, 1, failure=refused)
+    waits_for, told, _ = waits(run.describe(9))
+    assert waits_for.text.startswith("waits for a message")
+    assert told == Wait(
+        "message",
+        "did not handle the signal went (event 3) (1 signal before it neither): the workflow has no such signal; "
+        "it has: none",
+        event_id=3,
+        needs_help=True,
     )
 
 
