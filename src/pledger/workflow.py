@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ActivityHandle",
     "Info",
+    "all_handlers_finished",
     "as_completed",
     "defn",
     "deprecate_patch",
@@ -138,7 +139,8 @@ def signal(fn: F, /) -> F: ...
 @overload
 def signal(*, name: str | None = None) -> Callable[[F], F]: ...
 def signal(fn: Any = None, /, *, name: str | None = None) -> Any:
-    """A method that takes a message. Plain, or async (then it runs beside the run method)."""
+    """A method that takes a message. Plain, or async: then it runs beside the run method, which should wait for
+    `all_handlers_finished` before it returns."""
 
     def decorate(found: F) -> F:
         mark_handler(found, "signal", name)
@@ -322,6 +324,14 @@ async def wait_condition(holds: Callable[[], bool], *, timeout: float | timedelt
     finally:
         # Of the run that it was asked of: a collector may close this coroutine while another run's code is running.
         context.remove_condition(key)
+
+
+def all_handlers_finished() -> bool:
+    """Whether no async signal handler is at work. A run that ends drops what they had still to do, with a warning:
+
+    await workflow.wait_condition(workflow.all_handlers_finished)
+    """
+    return not required("workflow.all_handlers_finished").handlers_at_work()
 
 
 async def wait_for(awaitable: Awaitable[T], timeout: float | timedelta | None) -> T:

@@ -163,6 +163,32 @@ async def test_a_signal_that_no_handler_took_is_on_the_log_and_not_in_the_way_of
     assert "the argument text of Order.note() cannot be read" in refused[1][1].message
 
 
+async def test_a_run_that_ends_before_its_handlers_is_told_in_the_log(
+    ledger: Ledger, caplog: pytest.LogCaptureFixture
+) -> None:
+    @workflow.defn
+    class Hurries:
+        noted = False
+
+        @workflow.run
+        async def run(self) -> None:
+            await workflow.wait_condition(lambda: self.noted)
+
+        @workflow.signal
+        async def note(self) -> None:
+            self.noted = True
+            await asyncio.sleep(3600)
+
+    async with ledger.connect() as client, ledger.worker(client, Hurries):
+        handle = await client.start_workflow(Hurries, id="order-1")
+        await handle.signal(Hurries.note)
+        await handle.result()
+    [told] = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+    assert told.startswith(
+        f"workflow 'order-1' (Hurries, run {handle.run_id}) ended while handlers of signals were still at work: 'note'."
+    )
+
+
 async def test_a_signal_to_a_closed_run_is_refused(ledger: Ledger) -> None:
     async with ledger.connect() as client, ledger.worker(client, Order):
         handle = await client.start_workflow(Order, id="order-1")

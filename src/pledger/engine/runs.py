@@ -311,6 +311,8 @@ class Runs:
         built = self._build(run, inputs, origins, commands, now_ms)
         if machine.refusals:
             built.append.attempts = self._refused(run, inputs, now_ms)
+        if machine.unfinished:
+            _tell_unfinished(run)
         return built
 
     def _history_is_full(self, run: ActiveRun) -> errors.HistoryFullError:
@@ -531,6 +533,16 @@ class Runs:
     def stop(self) -> None:
         self._alarms.stop()
         self._committer.off_turn(self.prepare)
+
+
+def _tell_unfinished(run: ActiveRun) -> None:
+    names = ", ".join(repr(name) for name in run.machine.unfinished)
+    logger.warning(
+        "%s ended while handlers of signals were still at work: %s. What they had still to do is dropped. Wait for "
+        "them before returning: await workflow.wait_condition(workflow.all_handlers_finished)",
+        run.identity,
+        names,
+    )
 
 
 _NO_ORIGIN: Final = [0]

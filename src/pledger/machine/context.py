@@ -115,7 +115,8 @@ class RunContext:
 
     replaying: the activation re-enacts a recorded transition. dead: the run has left memory; the API raises.
     read_only: names what is running and may not act (a query, the clean-up of a generator), or None.
-    left: async generators that the collector found, to be closed in the next activation.
+    left: async generators that the collector found, to be closed in the next activation. handlers: the tasks of async
+    signal handlers, with the names of the signals.
     """
 
     def __init__(self, identity: RunIdentity, seed: bytes) -> None:
@@ -128,6 +129,7 @@ class RunContext:
         self.activities: dict[int, ActivityHandle[Any]] = {}
         self.timers: dict[int, LoopTimer] = {}
         self.conditions: dict[int, tuple[Callable[[], bool], asyncio.Future[None]]] = {}
+        self.handlers: dict[asyncio.Task[Any], str] = {}
         self.patches: dict[str, bool] = {}
         self.recorded_patches: frozenset[str] = frozenset()
         self.replaying = False
@@ -146,6 +148,7 @@ class RunContext:
         self.activities.clear()
         self.timers.clear()
         self.conditions.clear()
+        self.handlers.clear()
         self.asked.clear()
         self.left.clear()
         self.loop.dismantle()
@@ -298,6 +301,13 @@ class RunContext:
             self.conditions.pop(key, None)
             settled = True
         return settled
+
+    # Handlers ---------------------------------------------------------------------------------------------------------
+
+    def handlers_at_work(self) -> list[str]:
+        """The names of the signals whose async handlers have not returned."""
+        # The callback that takes a handler off comes a step after its end.
+        return [name for task, name in self.handlers.items() if not task.done()]
 
     # Reading ----------------------------------------------------------------------------------------------------------
 

@@ -38,6 +38,7 @@ class Machine:
     """One run.
 
     unhandled_signals: those that nobody took. refusals: why, of live ones, for the engine to tell and clear.
+    unfinished: the signals whose async handlers were at work when the code ended the run, live, for the engine to tell.
 
     Activate it from a plain callback only (see `loop`), one activation at a time.
 
@@ -59,6 +60,7 @@ class Machine:
         self.closed: Command | None = None
         self.unhandled_signals: list[events.SignalReceived] = []
         self.refusals: list[tuple[events.SignalReceived, str]] = []
+        self.unfinished: list[str] = []
         self._context: RunContext | None = None
         self._instance: Any = None
         self._main: WorkflowTask[Any] | None = None
@@ -268,6 +270,7 @@ class Machine:
         call = functools.partial(getattr(self._instance, handler.attribute), *args, **kwargs)
         if handler.is_async:
             task = self.context.loop.create_task(call(), name=f"signal-{signal.name}")
+            self.context.handlers[task] = signal.name
             task.add_done_callback(self._handler_done)
             return
         try:
@@ -281,6 +284,7 @@ class Machine:
             self.refusals.append((signal, why))
 
     def _handler_done(self, task: asyncio.Task[Any]) -> None:
+        self.context.handlers.pop(task, None)
         error = None if task.cancelled() else task.exception()
         if error is not None:
             self._handler_failed(error)
@@ -305,6 +309,8 @@ class Machine:
         main = self._main
         if (main is not None and main.done()) or self.closed is not None:
             self.closed = closing = self._closing()
+            if recorded is None and context.handlers:
+                self.unfinished = context.handlers_at_work()
             # A run that ends starts nothing any more: what its last activation asked for was never promised to anybody.
             patches = [one for one in asked if isinstance(one.command, events.RecordPatch)]
             asked = [*patches, Asked(closing, None, ())]

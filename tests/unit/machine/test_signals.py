@@ -225,3 +225,71 @@ def test_RPL_03_the_other_order_is_another_run(drive: Drive) -> None:
     run.reload()
     run.fire(3_600_000)
     assert run.result == "an hour is over"
+
+
+# Async handlers and the end of the run --------------------------------------------------------------------------------
+
+
+@workflow.defn
+class Hurries:
+    """Returns at the signal `finish`, with its handlers if it is told to wait for them."""
+
+    @workflow.init
+    def __init__(self, patient: bool) -> None:
+        self.got: list[str] = []
+        self.over = False
+
+    @workflow.run
+    async def run(self, patient: bool) -> list[str]:
+        await workflow.wait_condition(lambda: self.over)
+        if patient:
+            await workflow.wait_condition(workflow.all_handlers_finished)
+        return self.got
+
+    @workflow.signal
+    async def note(self, text: str) -> None:
+        self.got.append(await step(text))
+
+    @workflow.signal
+    def finish(self) -> None:
+        self.over = True
+
+    @workflow.query
+    def is_idle(self) -> bool:
+        return workflow.all_handlers_finished()
+
+
+def test_a_run_that_waits_for_its_handlers_ends_with_what_they_did(drive: Drive) -> None:
+    run = drive(Hurries, True)
+    run.start()
+    assert run.machine.query("is_idle", b"[]") == b"true"
+    run.signal("note", "a")
+    run.signal("note", "b")
+    first, second = (n for n, event in enumerate(run.events, 1) if scheduled([event]))
+    assert run.machine.query("is_idle", b"[]") == b"false"
+    run.signal("finish")
+    run.complete(first, "a")
+    assert run.machine.closed is None
+    run.complete(second, "b")
+    assert run.result == ["a", "b"]
+    assert run.machine.unfinished == []
+
+
+def test_handlers_at_work_at_the_end_are_named_once(drive: Drive) -> None:
+    run = drive(Hurries, False)
+    run.start()
+    run.signal("note", "a")
+    run.signal("finish")
+    assert run.result == []
+    assert run.machine.unfinished == ["note"]
+    run.reload()
+    assert run.machine.unfinished == []  # what was told once is not told again on replay
+
+
+def test_a_handler_that_ends_in_the_last_step_of_the_run_is_finished(drive: Drive) -> None:
+    run = drive(Hurries, False)
+    run.start()
+    run.signal("note", "a")
+    run.feed(completed(run.event_id_of("step"), "a"), signal("finish"))
+    assert run.result == ["a"]
+    assert run.machine.unfinished == []
