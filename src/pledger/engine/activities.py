@@ -106,6 +106,7 @@ class Activities:
         self._unwritten: set[tuple[int, int]] = set()
         self._held: dict[int, list[tuple[Attempt, port.FinishTask]]] = {}
         self._idle: list[asyncio.Future[None]] = []
+        self._on_heartbeat = self._heartbeat  # bound once, not for every attempt
 
     # Starting ---------------------------------------------------------------------------------------------------------
 
@@ -170,7 +171,7 @@ class Activities:
 
     def _start(self, attempt: Attempt) -> None:
         self._attempts[attempt.run_key, attempt.event_id] = attempt
-        attempt.on_heartbeat = self._heartbeat
+        attempt.on_heartbeat = self._on_heartbeat
         try:
             args = attempt.definition.signature.decode_args(attempt.command.args)
             self._executors.start(attempt, args, self._done)
@@ -459,8 +460,7 @@ class Activities:
         attempt.ending = ending
         if ending.kind == "cancelled":
             attempt.cancel_requested = True
-        if attempt.stop is not None:
-            attempt.stop()
+        attempt.stop_code()
         if ending.kind != "timeout":
             return
         if attempt.definition.executor == "thread":
@@ -587,8 +587,7 @@ class Activities:
         for attempt in self.attempts():
             failure = Failure("worker_lost", "WorkerShutdown", "the worker shut down before the attempt ended")
             attempt.ending = failure
-            if attempt.stop is not None:
-                attempt.stop()
+            attempt.stop_code()
             if attempt.definition.executor != "async":
                 self._end(attempt, failure)
 

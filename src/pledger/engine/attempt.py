@@ -26,7 +26,7 @@ class Attempt:
     failure; the code's own outcome then no longer counts. cancel_requested: nobody wants its outcome any more.
     heartbeat: the details reported last, a JSON array; beat_of_last_attempt: those that this attempt found.
     row_sent: a row is on its way to the store, or there.
-    stop: how its code is told to stop, None before it runs.
+    stop: how its code is told to stop; None before it runs, and for a task of the loop, which is cancelled.
     """
 
     __slots__ = (
@@ -124,10 +124,13 @@ class Attempt:
         take-overs, and each number is durable before its attempt starts."""
         return self.number
 
-    def cancel_task_soon(self) -> None:
-        """Not at once: a task that is cancelled before its first step never runs, and could not say that it ended. Its
-        first step is in line already, before this."""
-        if self.task is not None:
+    def stop_code(self) -> None:
+        """Tell its code to stop, if it runs."""
+        if self.stop is not None:
+            self.stop()
+        elif self.task is not None:
+            # Not at once: a task that is cancelled before its first step never runs, and could not say that it ended.
+            # Its first step is in line already, before this.
             self.loop.call_soon(self.task.cancel)
 
     def beat(self, details: tuple[Any, ...]) -> None:

@@ -25,23 +25,23 @@ class Deadlines:
         self._loop = loop
         self._clock = clock
         self._passed = passed
-        self._queues: dict[int, deque[tuple[int, Attempt]]] = {}
+        self._queues: dict[int, deque[Attempt]] = {}
         self._swept: dict[int, int] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
 
     def set(self, attempt: Attempt, deadline_ms: int) -> None:
-        """Have the attempt told when `deadline_ms` has passed."""
+        """Have the attempt told when `deadline_ms`, its deadline, has passed."""
         length = deadline_ms - attempt.started_ms
         queue = self._queues.get(length)
         if queue is None:
             queue = self._queues[length] = deque()
-        while queue and queue[0][1].finished:
+        while queue and queue[0].finished:
             queue.popleft()
-        queue.append((deadline_ms, attempt))
+        queue.append(attempt)
         if len(queue) > self._swept.get(length, 0) + _SWEEP_AT:
             # One long attempt at the front must not keep all those behind it.
-            self._queues[length] = queue = deque(entry for entry in queue if not entry[1].finished)
+            self._queues[length] = queue = deque(each for each in queue if not each.finished)
             self._swept[length] = len(queue)
         if self._timer is None or deadline_ms < self._timer_ms:
             self._arm(deadline_ms)
@@ -58,12 +58,12 @@ class Deadlines:
         passed: list[Attempt] = []
         heads: list[int] = []
         for length, queue in list(self._queues.items()):
-            while queue and (queue[0][1].finished or queue[0][0] <= now_ms):
-                attempt = queue.popleft()[1]
+            while queue and (queue[0].finished or queue[0].started_ms + length <= now_ms):
+                attempt = queue.popleft()
                 if not attempt.finished:
                     passed.append(attempt)
             if queue:
-                heads.append(queue[0][0])
+                heads.append(queue[0].started_ms + length)
             else:
                 del self._queues[length]
                 self._swept.pop(length, None)

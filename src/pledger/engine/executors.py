@@ -44,7 +44,6 @@ class Executors:
                 # Made here and not by the loop, whose factory may be the program's own: one that begins tasks at once
                 # would run the activity in the middle of our books.
                 attempt.task = asyncio.Task(run, loop=self._loop, context=self._context.copy())
-                attempt.stop = attempt.cancel_task_soon
                 return
             case "thread":
                 attempt.cancel_event = threading.Event()

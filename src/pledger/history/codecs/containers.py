@@ -8,6 +8,8 @@ from pledger.history.codecs.codec import TYPE, VALUE, Codec, envelope, opened
 from pledger.history.codecs.json_tree import Misfit, Step, canonical, check_depth, dumps
 from pledger.history.codecs.scalars import INT, INT_KEY
 
+_STRINGS = frozenset({str})
+
 
 class ArrayCodec(Codec):
     """list[T], tuple[T, ...], set[T], frozenset[T] as an array.
@@ -34,6 +36,8 @@ class ArrayCodec(Codec):
             raise self.refused(value)
         check_depth(depth)
         passes, encode = self._item.passes, self._item.encode
+        if self.native and passes.issuperset(map(type, value)):  # type: ignore[call-overload] # one of the four
+            return value
         array: list[object] = []
         try:
             for item in value:  # type: ignore[attr-defined]  # one of the four, checked above
@@ -51,6 +55,8 @@ class ArrayCodec(Codec):
         if type(array) is not list:
             raise self.unexpected(tree)
         reads, decode = self._item.reads, self._item.decode
+        if self.native and reads.issuperset(map(type, array)):
+            return array
         items: list[object] = []
         try:
             for item in array:
@@ -133,6 +139,13 @@ class DictCodec(Codec):
         check_depth(depth)
         passes, encode = self._item.passes, self._item.encode
         key_passes, encode_key = self._key.passes, self._key.encode
+        if (
+            passes.issuperset(map(type, value.values()))
+            and str in key_passes
+            and _STRINGS.issuperset(map(type, value))
+            and TYPE not in value
+        ):
+            return value
         out: dict[str, object] = {}
         key: object = None
         try:
@@ -155,6 +168,8 @@ class DictCodec(Codec):
             return self._decode_pairs(pairs)
         reads, decode = self._item.reads, self._item.decode
         key_reads, decode_key = self._key.reads, self._key.decode
+        if str in key_reads and reads.issuperset(map(type, tree.values())):
+            return tree
         out: dict[object, object] = {}
         name: object = None
         try:
