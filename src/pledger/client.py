@@ -58,6 +58,7 @@ async def connect(url: str, *, namespace: str = "default", durability: str = "po
     """Open a ledger and give the client for it; closing waits until what was asked is written.
 
     url: `sqlite:///orders.db` (relative), `sqlite:////var/lib/orders.db` (absolute) or `memory://name`.
+    namespace: workflow ids, task queues and workers are those of one namespace; others in the same ledger are apart.
     durability: "power" survives power loss; "process" survives kill -9 only, and is faster.
     Raises UsageError for a URL it does not know, StoreError when the database cannot be opened.
     """
@@ -190,9 +191,10 @@ class Client:
         return await self.connection.store.count_runs(self.connection.namespace, listing.parse(filter))
 
     async def workers(self) -> tuple[WorkerSummary, ...]:
-        """The worker processes of this ledger, and those that died and whose runs nobody has taken over yet."""
+        """The worker processes of this namespace, and those that died and whose runs nobody has taken over yet."""
         now_ms = await self.connection.now_ms()
-        return tuple(worker_summary(each, now_ms) for each in await self.connection.store.read_sessions())
+        sessions = await self.connection.store.read_sessions(self.connection.namespace)
+        return tuple(worker_summary(each, now_ms) for each in sessions)
 
     async def ledger(self) -> dict[str, Any]:
         """About the database: its kind, place, version, durability and size, as the store tells it."""

@@ -294,9 +294,10 @@ class WorkflowHandle(Generic[T]):
         current = await store.read_run(row.run_key)
         if current.blocked is not None:
             raise blocks.to_error(current.blocked, row.workflow_id, row.workflow_type, row.run_id)
+        where = "" if row.namespace == "default" else f" in namespace {row.namespace!r}"
         raise errors.NoWorkerError(
             f"no worker answered the query {name!r} of {in_words(row)} within {timeout.total_seconds():g} s. Start one "
-            f"for task queue {row.task_queue!r} that knows {row.workflow_type!r}: pledger worker your_module"
+            f"for task queue {row.task_queue!r}{where} that knows {row.workflow_type!r}: pledger worker your_module"
         )
 
     async def _outcome(self, row: RunRow) -> T:

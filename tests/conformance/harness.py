@@ -156,8 +156,10 @@ async def write(store: Store, operation: Operation) -> Answer:
     return answer
 
 
-async def open_session(store: Store, identity: str = "host:1", code: str = "code-1") -> int:
-    session = await store.open_session(identity, "default", code, LEASE_MS)
+async def open_session(
+    store: Store, identity: str = "host:1", code: str = "code-1", *, namespace: str = "default"
+) -> int:
+    session = await store.open_session(identity, namespace, "default", code, LEASE_MS)
     return session.session_key
 
 
@@ -178,12 +180,22 @@ async def ownerless_run(store: Store, workflow_id: str = "order-1", **changes: A
 
 
 async def claim(store: Store, session_key: int, now_ms: int = NOW, **changes: Any) -> list[RunRow]:
-    fields: dict[str, Any] = {"task_queue": "default", "codes": {"fulfil": "code-1"}, "limit": 100}
+    fields: dict[str, Any] = {
+        "namespace": "default",
+        "task_queue": "default",
+        "codes": {"fulfil": "code-1"},
+        "limit": 100,
+    }
     return await store.claim_runs(session_key, now_ms, **fields | changes)
 
 
 async def claim_tasks(store: Store, session_key: int, now_ms: int = NOW, **changes: Any) -> list[TaskRow]:
-    fields: dict[str, Any] = {"task_queue": "default", "activity_types": ["charge"], "limit": 100}
+    fields: dict[str, Any] = {
+        "namespace": "default",
+        "task_queue": "default",
+        "activity_types": ["charge"],
+        "limit": 100,
+    }
     return await store.claim_tasks(session_key, now_ms, **fields | changes)
 
 

@@ -56,7 +56,7 @@ async def test_a_large_batch(store: Store) -> None:
     answers = await store.commit([start(f"order-{n}") for n in range(1_000)])
     assert all(isinstance(answer, Started) for answer in answers)
     assert len({answer.run_key for answer in answers if isinstance(answer, Started)}) == 1_000
-    assert len(await store.claim_runs(session, NOW, "default", {"fulfil": "code-1"}, 2_000)) == 1_000
+    assert len(await store.claim_runs(session, NOW, "default", "default", {"fulfil": "code-1"}, 2_000)) == 1_000
 
 
 async def test_commits_are_seen_by_whoever_waited_for_them(store: Store) -> None:

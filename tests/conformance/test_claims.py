@@ -152,7 +152,7 @@ async def test_a_burial_counts_as_a_claim_without_progress(store: Store, clock: 
         session = await open_session(store)
         [claimed] = await claim(store, session, clock.now_ms)
         clock.now_ms += LEASE_MS
-        await store.bury_sessions()
+        await store.bury_sessions("default")
         run = await store.read_run(run.run_key)
         assert (run.claims, run.owner, run.due_ms) == (claims, None, 0)
         assert run.fence > claimed.fence
@@ -194,21 +194,21 @@ async def test_a_block_keeps_what_the_runs_activities_brought(store: Store) -> N
 
 async def test_next_due_is_the_earliest_of_runs_without_owner(store: Store) -> None:
     session = await open_session(store)
-    assert await store.next_due_ms("default") is None
+    assert await store.next_due_ms("default", "default") is None
     await sleeping_run(store, session, "never", None)
-    assert await store.next_due_ms("default") is None
+    assert await store.next_due_ms("default", "default") is None
     await sleeping_run(store, session, "b", NOW + 20)
     await sleeping_run(store, session, "a", NOW + 30, workflow_type="archive")
     await sleeping_run(store, session, "gpu", NOW + 5, task_queue="gpu")
     owned = await owned_run(store, session, "owned")
     await write(store, append(owned, due_ms=NOW + 1))
-    assert await store.next_due_ms("default") == NOW + 20
+    assert await store.next_due_ms("default", "default") == NOW + 20
     await sleeping_run(store, session, "c", NOW + 10, workflow_type="zebra")
-    assert await store.next_due_ms("default") == NOW + 10
-    assert await store.next_due_ms("gpu") == NOW + 5
+    assert await store.next_due_ms("default", "default") == NOW + 10
+    assert await store.next_due_ms("default", "gpu") == NOW + 5
 
 
 async def test_a_blocked_run_is_never_due_by_time(store: Store) -> None:
     run = await owned_run(store, await open_session(store))
     await write(store, Block(run.run_key, run.fence, b"{}", "code-1"))
-    assert await store.next_due_ms("default") is None
+    assert await store.next_due_ms("default", "default") is None

@@ -63,7 +63,7 @@ async def test_a_look_that_finds_nothing_is_no_news(ledger: Ledger) -> None:
     while await two.wait_for_change(0):
         pass
     assert await claim(one, session) == await claim_tasks(one, session) == []
-    assert await one.woken_runs(session) == await one.bury_sessions() == []
+    assert await one.woken_runs(session) == await one.bury_sessions("default") == []
     assert not await two.wait_for_change(0)
 
 

@@ -28,10 +28,10 @@ async def test_the_clock_is_the_stores(store: Store, clock: Clock) -> None:
 
 
 async def test_a_session_has_a_lease(store: Store) -> None:
-    session = await store.open_session("host:1", "default", "code-1", LEASE_MS)
+    session = await store.open_session("host:1", "default", "default", "code-1", LEASE_MS)
     assert (session.identity, session.task_queue, session.code) == ("host:1", "default", "code-1")
     assert (session.started_ms, session.expires_ms) == (NOW, NOW + LEASE_MS)
-    assert await store.read_sessions() == [session]
+    assert await store.read_sessions("default") == [session]
 
 
 async def test_a_renewed_lease_counts_from_now(store: Store, clock: Clock) -> None:
@@ -39,8 +39,8 @@ async def test_a_renewed_lease_counts_from_now(store: Store, clock: Clock) -> No
     clock.now_ms += LEASE_MS - 1
     assert store.renew_session(session, LEASE_MS) == clock.now_ms
     clock.now_ms += LEASE_MS - 1
-    assert await store.bury_sessions() == []
-    [row] = await store.read_sessions()
+    assert await store.bury_sessions("default") == []
+    [row] = await store.read_sessions("default")
     assert row.expires_ms == clock.now_ms + 1
 
 
@@ -53,11 +53,11 @@ async def test_a_lease_that_is_over_but_not_buried_can_be_renewed(store: Store, 
 async def test_a_buried_session_cannot_be_renewed(store: Store, clock: Clock) -> None:
     session = await open_session(store)
     clock.now_ms += LEASE_MS
-    buried = await store.bury_sessions()
+    buried = await store.bury_sessions("default")
     assert [row.session_key for row in buried] == [session]
     assert store.renew_session(session, LEASE_MS) is None
-    assert await store.read_sessions() == []
-    assert await store.bury_sessions() == []
+    assert await store.read_sessions("default") == []
+    assert await store.bury_sessions("default") == []
 
 
 async def test_only_sessions_whose_lease_is_over_are_buried(store: Store, clock: Clock) -> None:
@@ -67,7 +67,7 @@ async def test_only_sessions_whose_lease_is_over_are_buried(store: Store, clock:
     mine = await owned_run(store, young, "young")
     await owned_run(store, old, "old")
     clock.now_ms = NOW + LEASE_MS
-    assert [row.session_key for row in await store.bury_sessions()] == [old]
+    assert [row.session_key for row in await store.bury_sessions("default")] == [old]
     assert await store.read_run(mine.run_key) == mine
 
 
@@ -92,7 +92,7 @@ async def test_what_a_session_owned_is_orphaned(store: Store, clock: Clock, end:
         await store.close_session(session)
     else:
         clock.now_ms += LEASE_MS
-        await store.bury_sessions()
+        await store.bury_sessions("default")
     orphan = await store.read_run(run.run_key)
     assert (orphan.owner, orphan.due_ms, orphan.claims) == (None, 0, 1)
     assert orphan.fence > run.fence
@@ -102,7 +102,7 @@ async def test_what_a_session_owned_is_orphaned(store: Store, clock: Clock, end:
     assert (untouched.state, untouched.lost, untouched.due_ms) == ("queued", False, NOW + 10**9)
     assert await write(store, append(orphan, fence=run.fence)) is Reply.LOST
     next_session = await open_session(store)
-    [claimed] = await store.claim_runs(next_session, clock.now_ms, "default", {"fulfil": "code-1"}, 10)
+    [claimed] = await store.claim_runs(next_session, clock.now_ms, "default", "default", {"fulfil": "code-1"}, 10)
     assert claimed.run_key == run.run_key
     assert await store.woken_runs(next_session) == []
 

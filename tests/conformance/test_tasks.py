@@ -71,7 +71,7 @@ async def test_claims_take_due_rows_oldest_first(store: Store) -> None:
     assert [row.event_id for row in first] == [4, 3]
     assert [row.event_id for row in await claim_tasks(store, session)] == [6]
     assert await claim_tasks(store, session) == []
-    assert await store.next_due_ms("default") == NOW + 1
+    assert await store.next_due_ms("default", "default") == NOW + 1
 
 
 async def test_a_claimed_row_is_the_record_of_the_attempt(store: Store) -> None:
@@ -248,13 +248,13 @@ async def test_a_session_knows_what_it_has_started(store: Store) -> None:
 async def test_rows_that_waited_too_long(store: Store) -> None:
     session = await open_session(store)
     run = await run_with_tasks(store, session, {"expires_ms": NOW + 5}, {"expires_ms": NOW + 3}, {})
-    assert await store.expired_tasks(NOW + 2, 10) == []
-    assert [row.event_id for row in await store.expired_tasks(NOW + 5, 10)] == [4, 3]
-    assert [row.event_id for row in await store.expired_tasks(NOW + 5, 1)] == [4]
+    assert await store.expired_tasks("default", NOW + 2, 10) == []
+    assert [row.event_id for row in await store.expired_tasks("default", NOW + 5, 10)] == [4, 3]
+    assert [row.event_id for row in await store.expired_tasks("default", NOW + 5, 1)] == [4]
     assert await write(store, ExpireTask(run.run_key, 4, 2, b"timeout")) is Reply.LOST
     assert await write(store, ExpireTask(run.run_key, 4, 1, b"timeout")) is Reply.WON
     assert await write(store, ExpireTask(run.run_key, 4, 1, b"again")) is Reply.LOST
-    assert [row.event_id for row in await store.expired_tasks(NOW + 5, 10)] == [3]
+    assert [row.event_id for row in await store.expired_tasks("default", NOW + 5, 10)] == [3]
     assert await store.woken_runs(session) == [run.run_key]
     assert [row.outcome for row in await store.read_tasks(run.run_key) if row.state == "done"] == [b"timeout"]
 
@@ -263,7 +263,7 @@ async def test_a_started_row_does_not_expire(store: Store) -> None:
     session = await open_session(store)
     run = await run_with_tasks(store, session, {"expires_ms": NOW + 5})
     await claim_tasks(store, session)
-    assert await store.expired_tasks(NOW + 10, 10) == []
+    assert await store.expired_tasks("default", NOW + 10, 10) == []
     assert await write(store, ExpireTask(run.run_key, 3, 1, b"timeout")) is Reply.LOST
 
 

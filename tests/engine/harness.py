@@ -32,12 +32,13 @@ class Ledger:
     """One ledger under test. `url` is what every process would connect to.
 
     definitions: the workflows that workers of this ledger ran, by type, for the replay at the end. replay_at_end: False
-    for tests that change the code under a run on purpose.
+    for tests that change the code under a run on purpose. namespaces: those that were connected to.
     """
 
     url: str
     definitions: dict[str, Callable[..., Any] | type] = field(default_factory=dict)
     replay_at_end: bool = True
+    namespaces: set[str] = field(default_factory=set)
 
     @property
     def path(self) -> Path:
@@ -45,8 +46,9 @@ class Ledger:
         assert self.url.startswith("sqlite:///")
         return Path(self.url.removeprefix("sqlite:///"))
 
-    def connect(self) -> Any:
-        return connect(self.url)
+    def connect(self, namespace: str = "default") -> Any:
+        self.namespaces.add(namespace)
+        return connect(self.url, namespace=namespace)
 
     def worker(self, client: Client, *definitions: Any, **options: Any) -> Worker:
         """A worker for these workflows and activities, which replays every run that finishes."""
@@ -61,11 +63,12 @@ class Ledger:
 
     async def check_everything(self) -> None:
         """Every history is whole (reading it verifies the checksums), and replays against the code that made it."""
-        async with self.connect() as client:
-            async for run in client.list():
-                history = await client.handle(run.workflow_id, run_id=run.run_id).history()
-                if self.replay_at_end and run.workflow_type in self.definitions:
-                    assert replay(history, self.definitions[run.workflow_type]) == len(history.events)
+        for namespace in self.namespaces or {"default"}:
+            async with self.connect(namespace) as client:
+                async for run in client.list():
+                    history = await client.handle(run.workflow_id, run_id=run.run_id).history()
+                    if self.replay_at_end and run.workflow_type in self.definitions:
+                        assert replay(history, self.definitions[run.workflow_type]) == len(history.events)
 
 
 async def until(holds: Callable[[], Awaitable[T]] | Callable[[], T]) -> T:

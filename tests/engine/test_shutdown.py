@@ -174,7 +174,7 @@ async def test_runs_are_handed_back_and_go_on_with_the_next_worker(ledger: Ledge
         for handle in handles:
             described = await handle.describe()
             assert (described.owner, described.state.status) == (None, "running")
-        assert await client.connection.store.read_sessions() == []
+        assert await client.connection.store.read_sessions("default") == []
         async with ledger.worker(client, Waits):
             for handle in handles:
                 await handle.signal(Waits.say, "hello")
@@ -249,4 +249,4 @@ async def test_an_error_in_the_block_of_a_worker_stops_it_all_the_same(file_ledg
     with pytest.raises(KeyError, match="the caller's own"):
         await breaks()
     async with file_ledger.connect() as client:
-        assert await client.connection.store.read_sessions() == []
+        assert await client.connection.store.read_sessions("default") == []

@@ -342,7 +342,7 @@ async def test_a_worker_that_lost_its_lease_appends_nothing_and_begins_anew(ledg
             # It takes new work under a new lease.
             assert await (await client.start_workflow(fulfil, "A2", id="order-2")).result() == "charged in attempt 1"
             assert len((await handle.history()).events) == events_before
-            sessions = await client.connection.store.read_sessions()
+            sessions = await client.connection.store.read_sessions("default")
             assert len(sessions) == 1
 
 
@@ -389,8 +389,10 @@ async def test_a_run_that_ends_its_workers_again_and_again_is_parked(ledger: Led
         handle = await client.start_workflow(kills, id="order-1")
         store = client.connection.store
         for _ in range(6):
-            session = await store.open_session("doomed", "default", "v1", 60_000)
-            (row,) = await store.claim_runs(session.session_key, await store.now_ms(), "default", {"fulfil": "v1"}, 10)
+            session = await store.open_session("doomed", "default", "default", "v1", 60_000)
+            (row,) = await store.claim_runs(
+                session.session_key, await store.now_ms(), "default", "default", {"fulfil": "v1"}, 10
+            )
             assert row.workflow_id == "order-1"
             await store.close_session(session.session_key)  # as burial would: with the run still in its hands
         async with ledger.worker(client, kills, build_id="v1"):

@@ -17,13 +17,15 @@ RUNS = 6
 def prepare(seed: int, faults: Faults | None = None, cases: Sequence[Case] = ()) -> Simulation:
     """faults: by default the seed draws its own mix. cases: by default it draws some."""
     dice = random.Random(f"cases {seed}")
+    workers = dice.choice([1, 2, 3])
     sim = Simulation(
         seed,
         workflows=WORKFLOWS,
         activities=ACTIVITIES,
         faults=Faults.swarm(seed) if faults is None else faults,
-        workers=dice.choice([1, 2, 3]),
+        workers=workers,
         task_queues=["default", "elsewhere"],
+        namespaces=["default", "other"][: min(workers, dice.choice([1, 2]))],
     )
     for number, case in enumerate(cases or dice.sample(CASES, RUNS), 1):
         start(sim, case, number)

@@ -24,7 +24,7 @@ from pledger.engine.runs import InFlight, Runs
 from pledger.engine.session import LedgerClock
 from pledger.history.events import ScheduleActivity
 from pledger.history.transition import StoredTransition
-from pledger.store.memory import State, mailbox, store, tasks
+from pledger.store.memory import State, mailbox, sessions, store, tasks
 from pledger.testing import Faults, SimulationFailedError
 from pledger.testing.process import SimulatedStore
 from tests.simulation.running import case, simulate
@@ -103,6 +103,22 @@ def retries_overwrite_what_is_there(patch: pytest.MonkeyPatch) -> None:
         return port.Reply.WON
 
     patch.setitem(store._RULES, port.PutTask, put_task)
+
+
+def claims_know_no_namespace(patch: pytest.MonkeyPatch) -> None:
+    def ownerless(state: State, namespace: str, task_queue: str) -> list[port.RunRow]:
+        runs = [state.runs[run_key] for run_key in state.open_runs]
+        return [run for run in runs if (run.owner, run.task_queue) == (None, task_queue)]
+
+    patch.setattr(sessions, "_ownerless", ownerless)
+
+
+def task_claims_know_no_namespace(patch: pytest.MonkeyPatch) -> None:
+    def queued(state: State, namespace: str) -> list[port.TaskRow]:
+        rows = [task for each in state.tasks.values() for task in each.values()]
+        return [task for task in rows if task.state == "queued"]
+
+    patch.setattr(tasks, "_queued", queued)
 
 
 # Attempts -------------------------------------------------------------------------------------------------------------
@@ -248,10 +264,12 @@ STANDSTILLS = Faults(pause=0.6, slow_store=0.3)
 REVERTS = [
     Revert(no_fence, {"no write with an old fence", "one writer per run"}, STANDSTILLS, ("sleeper",) * 6),
     Revert(no_compare_and_set, {"compare-and-set", "facts are immutable"}, LOST),
-    Revert(terminated_whatever_it_is, {"compare-and-set", "terminal states absorb"}, LOST, ("terminated",)),
+    Revert(terminated_whatever_it_is, {"compare-and-set", "terminal states absorb"}, LOST, ("terminated",) * 6),
     Revert(messages_are_not_known_again, {"messages are delivered once"}, Faults(duplicate_message=0.5)),
     Revert(no_look_at_the_mail_when_letting_go, {"every open run has a waker"}, DEATHS),
     Revert(retries_overwrite_what_is_there, {"attempts are counted"}, RETRIES_LOST),
+    Revert(claims_know_no_namespace, {"namespaces and queues are apart"}, Faults()),
+    Revert(task_claims_know_no_namespace, {"namespaces and queues are apart"}, Faults()),
     Revert(lost_attempts_do_not_count, {"attempts are counted", "never more than maximum_attempts"}, DEATHS),
     Revert(lost_eager_attempts_do_not_count, {"attempts are counted"}, DEATHS),
     Revert(effects_before_their_intent, {"intent before effect"}, Faults()),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pledger.cli import documents, options
+from pledger.cli import documents, options, words
 from pledger.cli.arguments import read_arguments
 from pledger.cli.durations import parse_duration
 from pledger.cli.ledger import ledger_file, opened, within
@@ -117,8 +117,8 @@ def _show_started(output: Output, started: dict[str, Any]) -> None:
 
 async def _note_missing_worker(output: Output, client: Client, task_queue: str) -> None:
     if not any(each.live and each.task_queue == task_queue for each in await client.workers()):
-        option = "" if task_queue == "default" else f" --task-queue {task_queue}"
-        output.note(f"no live worker serves task queue {task_queue!r}; start one: pledger worker your_module{option}")
+        command = words.worker_command(task_queue, client.connection.namespace)
+        output.note(f"no live worker serves task queue {task_queue!r}; start one: {command}")
 
 
 async def _result(output: Output, handle: WorkflowHandle[Any], timeout: timedelta | None) -> Any:

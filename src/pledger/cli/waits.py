@@ -155,7 +155,7 @@ def _carriers(run: Description, now_ms: int) -> Iterator[Wait]:
         yield Wait(
             "worker",
             f"goes on only once there is a worker: no live worker serves task queue {queue!r}. "
-            f"Start one: pledger worker your_module{'' if queue == 'default' else f' --task-queue {queue}'}",
+            f"Start one: {words.worker_command(queue, run.history.identity.namespace)}",
             needs_help=True,
         )
     elif run.owner is None and _is_overdue(run, now_ms):

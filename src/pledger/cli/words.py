@@ -23,6 +23,15 @@ _FINE_MS: Final = 10 * _SECOND
 _ARGS_MIN: Final = 6
 
 
+def worker_command(task_queue: str, namespace: str) -> str:
+    """The command that starts a worker for a queue."""
+    return (
+        "pledger worker your_module"
+        f"{'' if task_queue == 'default' else f' --task-queue {task_queue}'}"
+        f"{'' if namespace == 'default' else f' --namespace {namespace}'}"
+    )
+
+
 def duration(ms: float) -> str:
     """Two units at most: `35 ms`, `2.1 s`, `42 s`, `3 min 20 s`, `2 h 5 min`, `3 d 4 h`."""
     whole = round(ms)

@@ -123,7 +123,8 @@ def worker(
                 identity=identity,
                 verify=verify,
             )
-            logger.info("task queue %r of %s: %s", task_queue, url, _contents(code))
+            where = url if namespace == "default" else f"namespace {namespace!r} in {url}"
+            logger.info("task queue %r of %s: %s", task_queue, where, _contents(code))
             await works.run()
         logger.info("stopped; every run is handed back")
 

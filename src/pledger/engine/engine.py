@@ -134,6 +134,7 @@ class Engine:
             clock=self._clock,
             loop=self._loop,
             session_key=lambda: self.session.key,
+            namespace=connection.namespace,
             task_queue=task_queue,
             cached_max=limits.cached_runs_max,
             lease_ms=limits.lease_ms,
@@ -147,7 +148,7 @@ class Engine:
     # Life -------------------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        await self.session.open(self.identity, self.task_queue, self.code)
+        await self.session.open(self.identity, self.connection.namespace, self.task_queue, self.code)
         self._watchdog.start()
         self._intake.start()
         self.connection.attach(self)
@@ -208,7 +209,7 @@ class Engine:
         self.session = self._new_session()
         while not self._stopping:
             try:
-                await self.session.open(self.identity, self.task_queue, self.code)
+                await self.session.open(self.identity, self.connection.namespace, self.task_queue, self.code)
             except errors.StoreError as error:
                 self.connection.store_told("lease", error)
                 await asyncio.sleep(REOPEN_S)

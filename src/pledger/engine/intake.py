@@ -59,6 +59,7 @@ class Intake:
         clock: LedgerClock,
         loop: asyncio.AbstractEventLoop,
         session_key: Callable[[], int],
+        namespace: str,
         task_queue: str,
         cached_max: int,
         lease_ms: int,
@@ -72,6 +73,7 @@ class Intake:
         self._clock = clock
         self._loop = loop
         self._session_key = session_key
+        self._namespace = namespace
         self._task_queue = task_queue
         self._cached_max = cached_max
         self._lease_ms = lease_ms
@@ -167,7 +169,7 @@ class Intake:
         now_ms = self._clock.now_ms()
         if self._loop.time() >= self._look_at:
             self._look_at = self._loop.time() + min(LOOK_S, self._lease_ms / 2000)
-            await self._store.bury_sessions()
+            await self._store.bury_sessions(self._namespace)
             await self._look_for_ended()
             self._changed = True
         if self._doubt:
@@ -202,28 +204,28 @@ class Intake:
 
     async def _claim(self, now_ms: int) -> None:
         """Take what is due: tasks first (they finish what has begun), then runs."""
-        session_key = self._session_key()
+        session_key, place = self._session_key(), (self._namespace, self._task_queue)
         more = self._tasks_wait = False
         for types, free in self._activities.slots.claimable():
             slots = max(0, min(free, CLAIM_MAX))
             tasks = []
             if slots:
                 with self._activities.slots.kept(types, slots):
-                    tasks = await self._store.claim_tasks(session_key, now_ms, self._task_queue, types, slots)
+                    tasks = await self._store.claim_tasks(session_key, now_ms, *place, types, slots)
             for task in tasks:
                 self._activities.start_claimed(task, _identity_of(task))
             if len(tasks) == slots:
                 more = more or slots > 0
                 self._tasks_wait = True
-        for task in await self._store.expired_tasks(now_ms, CLAIM_MAX):
+        for task in await self._store.expired_tasks(self._namespace, now_ms, CLAIM_MAX):
             self._expire(task)
         room = min(self._cached_max + CLAIM_MAX - len(self._runs.active) - len(self._loads), CLAIM_MAX)
         if room > 0 and self._runs.definitions:
-            rows = await self._store.claim_runs(session_key, now_ms, self._task_queue, self._runs.codes, room)
+            rows = await self._store.claim_runs(session_key, now_ms, *place, self._runs.codes, room)
             for row in rows:
                 self._load(row)
             more = more or len(rows) == room
-        next_ms = await self._store.next_due_ms(self._task_queue)
+        next_ms = await self._store.next_due_ms(*place)
         if more:
             self._changed = True
         elif next_ms is not None:

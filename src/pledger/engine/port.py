@@ -11,6 +11,7 @@ Rules that every store keeps (`tests/conformance` checks each of them):
   operation is written and the answer is LOST. One that is there already (repeated, since its answer was lost) has WON.
 - Terminal states absorb: nothing changes a closed run.
 - A run is owned exactly while a session holds it; every change of owner raises the fence.
+- Namespaces are apart: a workflow id, and a task queue's name, mean nothing outside of theirs.
 - Reads see committed data only.
 - An operation is refused on its own with an exception of `pledger.errors` in place of its answer only when it is itself
   at fault; if the whole batch could not be written, the future fails and nothing of it is written.
@@ -155,6 +156,7 @@ class SessionRow(Record, frozen=True):
 
     session_key: int
     identity: str
+    namespace: str
     task_queue: str
     code: str
     started_ms: int
@@ -517,7 +519,7 @@ class Tasks(Protocol):
     """Activities that wait in the store or run away from their run's owner."""
 
     async def claim_tasks(
-        self, session_key: int, now_ms: int, task_queue: str, activity_types: Sequence[str], limit: int
+        self, session_key: int, now_ms: int, namespace: str, task_queue: str, activity_types: Sequence[str], limit: int
     ) -> list[TaskRow]:
         """Start due queued rows in this session's name, oldest due first: state, owner and started_ms are set (of a
         lost attempt started_ms stays, for the log).
@@ -526,8 +528,8 @@ class Tasks(Protocol):
         """
         ...
 
-    async def expired_tasks(self, now_ms: int, limit: int) -> list[TaskRow]:
-        """Queued rows whose expires_ms has passed."""
+    async def expired_tasks(self, namespace: str, now_ms: int, limit: int) -> list[TaskRow]:
+        """Queued rows of any queue of the namespace whose expires_ms has passed."""
         ...
 
     async def owned_tasks(self, session_key: int) -> list[TaskRow]:
@@ -542,13 +544,15 @@ class Tasks(Protocol):
 
 
 class Sessions(Protocol):
-    """Leases of worker processes, and what they own."""
+    """Leases of worker processes, and what they own. A session serves one queue of one namespace."""
 
     async def now_ms(self) -> int:
         """The store's clock."""
         ...
 
-    async def open_session(self, identity: str, task_queue: str, code: str, lease_ms: int) -> SessionRow: ...
+    async def open_session(
+        self, identity: str, namespace: str, task_queue: str, code: str, lease_ms: int
+    ) -> SessionRow: ...
 
     def renew_session(self, session_key: int, lease_ms: int) -> int | None:
         """The store's time after the lease was extended, or None when the session is gone (buried).
@@ -561,18 +565,18 @@ class Sessions(Protocol):
         """End the lease at once. What it still owned is orphaned, as by `bury_sessions`."""
         ...
 
-    async def bury_sessions(self) -> list[SessionRow]:
-        """End the sessions whose lease is over by the store's own clock, never the caller's.
+    async def bury_sessions(self, namespace: str) -> list[SessionRow]:
+        """End the sessions of the namespace whose lease is over by the store's own clock, never the caller's.
 
         Their runs become ownerless and due, with a raised fence and one claim more on their count; their started tasks
         become queued at once and `lost`.
         """
         ...
 
-    async def read_sessions(self) -> list[SessionRow]: ...
+    async def read_sessions(self, namespace: str) -> list[SessionRow]: ...
 
     async def claim_runs(
-        self, session_key: int, now_ms: int, task_queue: str, codes: Mapping[str, str], limit: int
+        self, session_key: int, now_ms: int, namespace: str, task_queue: str, codes: Mapping[str, str], limit: int
     ) -> list[RunRow]:
         """Take ownerless open runs that are due or have mail, oldest due first; owner and fence are the new ones.
 
@@ -589,7 +593,7 @@ class Sessions(Protocol):
         """What the session holds. For a worker that cannot know, since the answer to a claim or a commit was lost."""
         ...
 
-    async def next_due_ms(self, task_queue: str) -> int | None:
+    async def next_due_ms(self, namespace: str, task_queue: str) -> int | None:
         """When the next ownerless run or queued task of the queue is due, or None. May be in the past."""
         ...
 

@@ -130,10 +130,10 @@ class Session:
         """0 while there is no lease: before it was taken and once it is lost. No session has that key."""
         return 0 if self._row is None or self._lost else self._row.session_key
 
-    async def open(self, identity: str, task_queue: str, code: str) -> None:
+    async def open(self, identity: str, namespace: str, task_queue: str, code: str) -> None:
         """Take a lease and keep it."""
         self._clock.sample(await self._store.now_ms())
-        self._row = await self._store.open_session(identity, task_queue, code, self._lease_ms)
+        self._row = await self._store.open_session(identity, namespace, task_queue, code, self._lease_ms)
         self._heart.start(self._beat, self._lease_ms / 1000 / BEATS_PER_LEASE)
 
     async def close(self) -> None:

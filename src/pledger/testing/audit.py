@@ -17,7 +17,7 @@ from pledger.history import events, transition
 from pledger.history.state import ImpossibleEventError, RunState, fold
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container
+    from collections.abc import Callable, Container, Sequence
 
     from pledger.engine.attempt import Attempt
     from pledger.history.transition import StoredTransition, Transition
@@ -146,6 +146,17 @@ class Auditor:
                 f"{type(operation).__name__} expects event {operation.expected_event} of run {operation.run_key}, "
                 f"which is at {before.last_event}",
             )
+
+    def look_at_claim(self, session_key: int, rows: Sequence[port.RunRow | port.TaskRow]) -> None:
+        """What a session has just taken."""
+        for row in rows:
+            session = self._state.sessions[session_key]
+            if (row.namespace, row.task_queue) != (session.namespace, session.task_queue):
+                self.violated(
+                    "namespaces and queues are apart",
+                    f"a worker of queue {session.task_queue} in {session.namespace} takes {row.workflow_id}, which is "
+                    f"of queue {row.task_queue} in {row.namespace}",
+                )
 
     # What a history grows by ------------------------------------------------------------------------------------------
 

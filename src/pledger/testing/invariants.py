@@ -28,7 +28,8 @@ def every_start_gives_one_run(sim: Simulation) -> list[str]:
     """However often a start was asked, died or was repeated: one run, and it is there."""
     found: list[str] = []
     for program in sim.programs:
-        runs = [row.run_id for row in sim.state.runs.values() if row.workflow_id == program.workflow_id]
+        place = (program.namespace, program.workflow_id)
+        runs = [row.run_id for row in sim.state.runs.values() if (row.namespace, row.workflow_id) == place]
         if len(runs) > 1:
             found.append(f"one start, one run: {program.workflow_id} has {runs}")
         lost = set(program.journal.run_ids) - set(runs)

@@ -65,7 +65,7 @@ class Journal:
 class Program:
     """One client program: it starts a run, then does what `then` says. It begins anew when its process dies.
 
-    starts_s: when it first runs. seat: the process that runs it, by number.
+    starts_s: when it first runs. seat: the process that runs it, by number; namespace: of that process.
     """
 
     workflow: Callable[..., Any] | type
@@ -74,6 +74,7 @@ class Program:
     then: Then | None
     starts_s: float
     seat: int
+    namespace: str = "default"
     options: dict[str, Any] = field(default_factory=dict)
     journal: Journal = field(default_factory=Journal)
     done: bool = False

@@ -118,6 +118,8 @@ class SimulatedStore(MemoryStore):
         self._auditor.read_clock()
         if rule.__name__ == "open_session":
             self._process.session_keys.add(result.session_key)
+        elif rule.__name__ in {"claim_runs", "claim_tasks"}:
+            self._auditor.look_at_claim(args[0], result)
         elif rule.__name__ in {"close_session", "bury_sessions"}:
             self._auditor.check_all_wakers()
         return result
@@ -186,6 +188,7 @@ class Process:
         dice: random.Random,
         clock: NodeClock,
         code: str,
+        namespace: str,
         task_queues: Sequence[str],
         limits: Limits,
         programs: Sequence[Program],
@@ -202,6 +205,7 @@ class Process:
         self._leaving = False
         self._machines: list[Machine] = []
         self._code = code
+        self._namespace = namespace
         self._task_queues = task_queues
         self._limits = limits
         self._engines: list[Engine] = []
@@ -266,7 +270,9 @@ class Process:
         self.loop.create_task(self._live(), name="main")
 
     async def _live(self) -> None:
-        connection = Connection(self.store, monotonic=self.loop.time, entropy=self.dice.randbytes)
+        connection = Connection(
+            self.store, namespace=self._namespace, monotonic=self.loop.time, entropy=self.dice.randbytes
+        )
         connection.heart_arguments = (self.loop,)
         self._connection = connection
         for task_queue in self._task_queues:

@@ -64,6 +64,7 @@ class _Seat:
     """A place for a process: who sits there has this name and serves these queues (none: a mere client)."""
 
     name: str
+    namespace: str
     task_queues: list[str]
     limits: Limits
     lives: int = 0
@@ -74,8 +75,9 @@ class Simulation:
     """seed: everything is drawn from it. workers, clients: how many processes of each kind; workers have client
     programs too. limits: of the workers; by default each draws its own, small ones among them.
 
-    task_queues: the first one is served by all workers, each other one by some. settle: how long after the last fault
-    everything must have finished; workflows that wait for longer need more (a virtual day takes some seconds).
+    task_queues: the first one is served by all workers, each other one by some. namespaces: each process belongs to
+    one, and what it starts does too; there must be a worker for each. settle: how long after the last fault everything
+    must have finished; workflows that wait for longer need more (a virtual day takes some seconds).
     deploy: workflows in place of those of the same name, in processes that start after some moment: until all have, old
     and new code work side by side. Runs of these may block meanwhile, and must go on in the end.
     state: the ledger. world: the outside. workflows: those of the end, by name. programs: the client programs with what
@@ -95,10 +97,11 @@ class Simulation:
         limits: Limits | None = None,
         deploy: Sequence[Callable[..., Any] | type] = (),
         task_queues: Sequence[str] = ("default",),
+        namespaces: Sequence[str] = ("default",),
         settle: timedelta = SETTLE,
     ) -> None:
-        if workers < 1:
-            raise UsageError("a simulation needs at least one worker")
+        if workers < len(namespaces):
+            raise UsageError("a simulation needs at least one worker for each namespace")
         guards.install()
         self.seed = seed
         self.hits: Counter[str] = Counter()
@@ -134,13 +137,18 @@ class Simulation:
         self._lives: list[Process] = []
         self._code = "code-1"
         self._calm = False
-        first, *others = task_queues
+        places = len(namespaces)
         self._seats = [
-            # The first one serves them all, so that every queue is served.
-            _Seat(f"worker-{n}", [first, *(q for q in others if n == 1 or self._toss())], limits or self._draw_limits())
-            for n in range(1, workers + 1)
+            _Seat(
+                f"worker-{n}",
+                namespaces[n % places],
+                # The first one of a namespace serves them all, so that every queue is served.
+                [each for each in task_queues if n < places or each == task_queues[0] or self._toss()],
+                limits or self._draw_limits(),
+            )
+            for n in range(workers)
         ]
-        self._seats += [_Seat(f"client-{n}", [], self._draw_limits()) for n in range(1, clients + 1)]
+        self._seats += [_Seat(f"client-{n}", namespaces[n % places], [], self._draw_limits()) for n in range(clients)]
 
     @property
     def digest(self) -> str:
@@ -168,7 +176,9 @@ class Simulation:
         then: what it does with the run meanwhile. options: as in `Client.start_workflow`.
         """
         seat = int(self._dice.random() * len(self._seats))
-        program = Program(workflow, args, id, then, self._dice.random() * within_s, seat, options)
+        program = Program(
+            workflow, args, id, then, self._dice.random() * within_s, seat, self._seats[seat].namespace, options
+        )
         self.programs.append(program)
         return program
 
@@ -260,6 +270,7 @@ class Simulation:
             dice=self._new_dice(),
             clock=clock,
             code=self._code,
+            namespace=seat.namespace,
             task_queues=seat.task_queues,
             limits=seat.limits,
             programs=[each for each in self.programs if each.seat == number and not each.done],

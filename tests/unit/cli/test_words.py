@@ -45,6 +45,19 @@ def test_today_is_the_readers_day() -> None:
     assert words.moment(before_midnight_there, NOW_MS, zone=tokyo) == "2026-11-29 23:40:12"
 
 
+@pytest.mark.parametrize(
+    ("place", "options"),
+    [
+        (("default", "default"), ""),
+        (("eu", "default"), " --task-queue eu"),
+        (("default", "b"), " --namespace b"),
+        (("eu", "b"), " --task-queue eu --namespace b"),
+    ],
+)
+def test_the_command_that_starts_a_worker(place: tuple[str, str], options: str) -> None:
+    assert words.worker_command(*place) == f"pledger worker your_module{options}"
+
+
 @pytest.mark.parametrize(("offset_ms", "told"), [(3_000, "in 3.0 s"), (-12_000, "12 s ago"), (0, "now")])
 def test_distance(offset_ms: int, told: str) -> None:
     assert words.distance(NOW_MS + offset_ms, NOW_MS) == told

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from pledger.engine import port
@@ -30,7 +31,9 @@ class Ledger:
         self.state = State(lambda: self.now_ms)
         self.auditor = Auditor(self.state)
         self.session = 7
-        self.state.sessions[self.session] = port.SessionRow(self.session, "worker", "default", "code", NOW, NOW + 10**6)
+        self.state.sessions[self.session] = port.SessionRow(
+            self.session, "worker", "default", "default", "code", NOW, NOW + 10**6
+        )
         started = events.RunStarted("pay", b"[]", bytes(16))
         first = self.transition([started], [SCHEDULE, events.StartTimer(500, NOW + 500)], first=1)
         append = Append(0, 0, 0, first, 3, None, NOW)
@@ -146,6 +149,15 @@ def test_only_the_owner_writes(ledger: Ledger) -> None:
     ledger.session = 8
     ledger.judge(ledger.append(done()))
     assert ledger.violations[0].startswith("one writer per run")
+
+
+@pytest.mark.parametrize("place", [{"namespace": "other"}, {"task_queue": "other"}])
+def test_a_claim_takes_what_is_of_its_namespace_and_queue(ledger: Ledger, place: dict[str, str]) -> None:
+    run = ledger.state.runs[ledger.run_key]
+    ledger.auditor.look_at_claim(ledger.session, [run, ledger.row()])
+    assert ledger.violations == []
+    ledger.auditor.look_at_claim(ledger.session, [msgspec.structs.replace(run, **place)])
+    assert [each.partition(":")[0] for each in ledger.violations] == ["namespaces and queues are apart"]
 
 
 def test_nothing_follows_the_end(ledger: Ledger) -> None:

@@ -14,13 +14,13 @@ def now_ms(state: State) -> int:
     return state.clock()
 
 
-def read_sessions(state: State) -> list[SessionRow]:
-    return list(state.sessions.values())
+def read_sessions(state: State, namespace: str) -> list[SessionRow]:
+    return [session for session in state.sessions.values() if session.namespace == namespace]
 
 
-def open_session(state: State, identity: str, task_queue: str, code: str, lease_ms: int) -> SessionRow:
+def open_session(state: State, identity: str, namespace: str, task_queue: str, code: str, lease_ms: int) -> SessionRow:
     now = state.clock()
-    session = SessionRow(next(state.keys), identity, task_queue, code, now, now + lease_ms)
+    session = SessionRow(next(state.keys), identity, namespace, task_queue, code, now, now + lease_ms)
     state.sessions[session.session_key] = session
     return session
 
@@ -34,9 +34,9 @@ def renew_session(state: State, session_key: int, lease_ms: int) -> int | None:
     return now
 
 
-def bury_sessions(state: State) -> list[SessionRow]:
+def bury_sessions(state: State, namespace: str) -> list[SessionRow]:
     now = state.clock()
-    buried = [session for session in state.sessions.values() if session.expires_ms <= now]
+    buried = [session for session in read_sessions(state, namespace) if session.expires_ms <= now]
     for session in buried:
         close_session(state, session.session_key)
     return buried
@@ -58,6 +58,7 @@ def claim_runs(
     state: State,
     session_key: int,
     now_ms: int,
+    namespace: str,
     task_queue: str,
     codes: Mapping[str, str],
     limit: int,
@@ -66,7 +67,7 @@ def claim_runs(
         return []
     due = [
         run
-        for run in _ownerless(state, task_queue)
+        for run in _ownerless(state, namespace, task_queue)
         if run.workflow_type in codes and run.due_ms is not None and run.due_ms <= now_ms
         if run.blocked is None or run.blocked_code != codes[run.workflow_type]
     ]
@@ -89,17 +90,18 @@ def owned_runs(state: State, session_key: int) -> list[RunRow]:
     return [run for run in runs if run.owner == session_key]
 
 
-def next_due_ms(state: State, task_queue: str) -> int | None:
-    due = [run.due_ms for run in _ownerless(state, task_queue) if run.due_ms is not None and run.blocked is None]
+def next_due_ms(state: State, namespace: str, task_queue: str) -> int | None:
+    runs = _ownerless(state, namespace, task_queue)
+    due = [run.due_ms for run in runs if run.due_ms is not None and run.blocked is None]
     due += [
         task.due_ms
         for tasks in state.tasks.values()
         for task in tasks.values()
-        if task.task_queue == task_queue and task.state == "queued"
+        if (task.namespace, task.task_queue, task.state) == (namespace, task_queue, "queued")
     ]
     return min(due, default=None)
 
 
-def _ownerless(state: State, task_queue: str) -> list[RunRow]:
+def _ownerless(state: State, namespace: str, task_queue: str) -> list[RunRow]:
     runs = [state.runs[run_key] for run_key in state.open_runs]
-    return [run for run in runs if run.owner is None and run.task_queue == task_queue]
+    return [run for run in runs if (run.owner, run.namespace, run.task_queue) == (None, namespace, task_queue)]

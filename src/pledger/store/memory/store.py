@@ -127,12 +127,12 @@ class MemoryStore(MemoryHandle):
     # Tasks ------------------------------------------------------------------------------------------------------------
 
     async def claim_tasks(
-        self, session_key: int, now_ms: int, task_queue: str, activity_types: Sequence[str], limit: int
+        self, session_key: int, now_ms: int, namespace: str, task_queue: str, activity_types: Sequence[str], limit: int
     ) -> list[TaskRow]:
-        return await self._change(tasks.claim_tasks, session_key, now_ms, task_queue, activity_types, limit)
+        return await self._change(tasks.claim_tasks, session_key, now_ms, namespace, task_queue, activity_types, limit)
 
-    async def expired_tasks(self, now_ms: int, limit: int) -> list[TaskRow]:
-        return await self._call(tasks.expired_tasks, now_ms, limit)
+    async def expired_tasks(self, namespace: str, now_ms: int, limit: int) -> list[TaskRow]:
+        return await self._call(tasks.expired_tasks, namespace, now_ms, limit)
 
     async def owned_tasks(self, session_key: int) -> list[TaskRow]:
         return await self._call(tasks.owned_tasks, session_key)
@@ -148,8 +148,10 @@ class MemoryStore(MemoryHandle):
     async def now_ms(self) -> int:
         return await self._call(sessions.now_ms)
 
-    async def open_session(self, identity: str, task_queue: str, code: str, lease_ms: int) -> SessionRow:
-        return await self._change(sessions.open_session, identity, task_queue, code, lease_ms)
+    async def open_session(
+        self, identity: str, namespace: str, task_queue: str, code: str, lease_ms: int
+    ) -> SessionRow:
+        return await self._change(sessions.open_session, identity, namespace, task_queue, code, lease_ms)
 
     def renew_session(self, session_key: int, lease_ms: int) -> int | None:
         return self._apply_blocking(sessions.renew_session, session_key, lease_ms)
@@ -157,16 +159,16 @@ class MemoryStore(MemoryHandle):
     async def close_session(self, session_key: int) -> None:
         await self._change(sessions.close_session, session_key)
 
-    async def bury_sessions(self) -> list[SessionRow]:
-        return await self._change(sessions.bury_sessions)
+    async def bury_sessions(self, namespace: str) -> list[SessionRow]:
+        return await self._change(sessions.bury_sessions, namespace)
 
-    async def read_sessions(self) -> list[SessionRow]:
-        return await self._call(sessions.read_sessions)
+    async def read_sessions(self, namespace: str) -> list[SessionRow]:
+        return await self._call(sessions.read_sessions, namespace)
 
     async def claim_runs(
-        self, session_key: int, now_ms: int, task_queue: str, codes: Mapping[str, str], limit: int
+        self, session_key: int, now_ms: int, namespace: str, task_queue: str, codes: Mapping[str, str], limit: int
     ) -> list[RunRow]:
-        return await self._change(sessions.claim_runs, session_key, now_ms, task_queue, codes, limit)
+        return await self._change(sessions.claim_runs, session_key, now_ms, namespace, task_queue, codes, limit)
 
     async def woken_runs(self, session_key: int) -> list[int]:
         return await self._change(sessions.woken_runs, session_key)
@@ -174,8 +176,8 @@ class MemoryStore(MemoryHandle):
     async def owned_runs(self, session_key: int) -> list[RunRow]:
         return await self._call(sessions.owned_runs, session_key)
 
-    async def next_due_ms(self, task_queue: str) -> int | None:
-        return await self._call(sessions.next_due_ms, task_queue)
+    async def next_due_ms(self, namespace: str, task_queue: str) -> int | None:
+        return await self._call(sessions.next_due_ms, namespace, task_queue)
 
     # Requests ---------------------------------------------------------------------------------------------------------
 

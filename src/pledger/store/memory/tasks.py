@@ -112,13 +112,19 @@ def log_attempts(state: State, records: Sequence[AttemptRecord], run_key: int | 
 
 
 def claim_tasks(
-    state: State, session_key: int, now_ms: int, task_queue: str, activity_types: Sequence[str], limit: int
+    state: State,
+    session_key: int,
+    now_ms: int,
+    namespace: str,
+    task_queue: str,
+    activity_types: Sequence[str],
+    limit: int,
 ) -> list[TaskRow]:
     if session_key not in state.sessions:
         return []
     due = [
         task
-        for task in _queued(state)
+        for task in _queued(state, namespace)
         if task.due_ms <= now_ms and task.task_queue == task_queue and task.activity_type in activity_types
     ]
     due.sort(key=lambda task: (task.due_ms, task.run_key, task.event_id))
@@ -132,13 +138,14 @@ def claim_tasks(
     return claimed
 
 
-def expired_tasks(state: State, now_ms: int, limit: int) -> list[TaskRow]:
-    expired = [task for task in _queued(state) if task.expires_ms is not None and task.expires_ms <= now_ms]
+def expired_tasks(state: State, namespace: str, now_ms: int, limit: int) -> list[TaskRow]:
+    expired = [task for task in _queued(state, namespace) if task.expires_ms is not None and task.expires_ms <= now_ms]
     return sorted(expired, key=lambda task: (task.expires_ms or 0, task.run_key, task.event_id))[:limit]
 
 
-def _queued(state: State) -> list[TaskRow]:
-    return [task for tasks in state.tasks.values() for task in tasks.values() if task.state == "queued"]
+def _queued(state: State, namespace: str) -> list[TaskRow]:
+    rows = [task for tasks in state.tasks.values() for task in tasks.values()]
+    return [task for task in rows if (task.state, task.namespace) == ("queued", namespace)]
 
 
 def owned_tasks(state: State, session_key: int) -> list[TaskRow]:

@@ -26,11 +26,16 @@ def filter_sql(
     what: str, namespace: str, where: Sequence[Condition], before_key: int | None = None
 ) -> tuple[str, list[Any]]:
     """`SELECT what` of the runs that meet every condition, and what to bind."""
-    by_id = any(condition.column == "workflow_id" and condition.operator == "=" for condition in where)
-    # Without an id, runs are taken in the order of their keys until there are enough. The plus keeps SQLite from
-    # finding them by namespace instead, which would mean to sort them all.
-    terms = ["namespace = ?" if by_id else "+namespace = ?"]
+    terms = ["namespace = ?"]
     bindings: list[Any] = [namespace]
+    ids = [each.value for each in where if each.column == "workflow_id" and each.operator == "="]
+    if ids:
+        # By the index of the chains. The plus keeps SQLite from going through the namespace instead.
+        terms = [
+            "+namespace = ?",
+            "chain_key IN (SELECT chain_key FROM pledger_chain WHERE namespace = ? AND workflow_id = ?)",
+        ]
+        bindings += [namespace, ids[0]]
     for condition in where:
         terms.append(f"{_COLUMNS[condition.column]} {_OPERATORS[condition.operator]}")
         bindings.append(as_json(condition.value) if condition.operator == "in" else condition.value)

@@ -52,6 +52,7 @@ def start_run(cursor: Cursor, op: StartRun) -> Answer:
         _SQL["insert_run"],
         (
             chain_key,
+            op.namespace,
             op.run_id,
             op.workflow_type,
             op.task_queue,

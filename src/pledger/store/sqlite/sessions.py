@@ -30,8 +30,10 @@ class SqliteSessions(SqliteHandle):
         [(now,)] = self._rows(_SQL["now"], self._now())
         return int(now)
 
-    async def open_session(self, identity: str, task_queue: str, code: str, lease_ms: int) -> SessionRow:
-        bindings = (self._now(), identity, task_queue, code, lease_ms)
+    async def open_session(
+        self, identity: str, namespace: str, task_queue: str, code: str, lease_ms: int
+    ) -> SessionRow:
+        bindings = (self._now(), identity, namespace, task_queue, code, lease_ms)
         [row] = await self._submit(lambda cursor: cursor.rows(_SQL["open_session"], bindings))
         return SessionRow(*row)
 
@@ -50,26 +52,26 @@ class SqliteSessions(SqliteHandle):
 
         await self._submit(end)
 
-    async def bury_sessions(self) -> list[SessionRow]:
-        now = self._now()
-        if not self._rows(_SQL["has_expired_session"], now):
+    async def bury_sessions(self, namespace: str) -> list[SessionRow]:
+        bindings = (self._now(), namespace)
+        if not self._rows(_SQL["has_expired_session"], *bindings):
             return []
 
         def bury(cursor: Cursor) -> list[SessionRow]:
-            buried = [SessionRow(*row) for row in cursor.rows(_SQL["end_expired_sessions"], (now,))]
+            buried = [SessionRow(*row) for row in cursor.rows(_SQL["end_expired_sessions"], bindings)]
             for session in buried:
                 _orphan(cursor, session.session_key)
             return buried
 
         return await self._submit(bury)
 
-    async def read_sessions(self) -> list[SessionRow]:
-        return [SessionRow(*row) for row in self._rows(_SQL["read_sessions"])]
+    async def read_sessions(self, namespace: str) -> list[SessionRow]:
+        return [SessionRow(*row) for row in self._rows(_SQL["read_sessions"], namespace)]
 
     async def claim_runs(
-        self, session_key: int, now_ms: int, task_queue: str, codes: Mapping[str, str], limit: int
+        self, session_key: int, now_ms: int, namespace: str, task_queue: str, codes: Mapping[str, str], limit: int
     ) -> list[RunRow]:
-        candidates = (_SQL["claimable_runs"], as_json(codes), task_queue, now_ms, limit)
+        candidates = (_SQL["claimable_runs"], as_json(codes), namespace, task_queue, now_ms, limit)
         # Looked at first without the write lock: mostly there is nothing to do.
         if not self._rows(*candidates):
             return []
@@ -98,6 +100,6 @@ class SqliteSessions(SqliteHandle):
     async def owned_runs(self, session_key: int) -> list[RunRow]:
         return [RunRow(*row) for row in self._rows(_SQL["owned_runs"], session_key)]
 
-    async def next_due_ms(self, task_queue: str) -> int | None:
-        [(due_ms,)] = self._rows(_SQL["next_due"], task_queue)
+    async def next_due_ms(self, namespace: str, task_queue: str) -> int | None:
+        [(due_ms,)] = self._rows(_SQL["next_due"], namespace, task_queue)
         return None if due_ms is None else int(due_ms)

@@ -116,6 +116,7 @@ def _task_bindings(run_key: int, task: TaskRow) -> tuple[Any, ...]:
     return (
         run_key,
         task.event_id,
+        task.namespace,
         task.task_queue,
         task.activity_type,
         task.state,
@@ -145,9 +146,9 @@ def _task_row(row: tuple[Any, ...]) -> TaskRow:
 
 class SqliteTasks(SqliteHandle):
     async def claim_tasks(
-        self, session_key: int, now_ms: int, task_queue: str, activity_types: Sequence[str], limit: int
+        self, session_key: int, now_ms: int, namespace: str, task_queue: str, activity_types: Sequence[str], limit: int
     ) -> list[TaskRow]:
-        candidates = (_SQL["claimable_tasks"], as_json(activity_types), task_queue, now_ms, limit)
+        candidates = (_SQL["claimable_tasks"], as_json(activity_types), namespace, task_queue, now_ms, limit)
         # Looked at first without the write lock: mostly there is nothing to do.
         if not self._rows(*candidates):
             return []
@@ -165,8 +166,8 @@ class SqliteTasks(SqliteHandle):
         # Durable, unlike a claim of a run: it is the record that an attempt was made.
         return await self._submit(claim, durable=True)
 
-    async def expired_tasks(self, now_ms: int, limit: int) -> list[TaskRow]:
-        return [_task_row(row) for row in self._rows(_SQL["expired_tasks"], now_ms, limit)]
+    async def expired_tasks(self, namespace: str, now_ms: int, limit: int) -> list[TaskRow]:
+        return [_task_row(row) for row in self._rows(_SQL["expired_tasks"], namespace, now_ms, limit)]
 
     async def owned_tasks(self, session_key: int) -> list[TaskRow]:
         return [_task_row(row) for row in self._rows(_SQL["owned_tasks"], session_key)]

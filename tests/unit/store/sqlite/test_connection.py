@@ -34,7 +34,7 @@ async def test_commits_are_synchronous_and_housekeeping_is_not(store: SqliteStor
     connection = store._database.writer.connection
     await ownerless_run(store)
     assert connection.pragma("synchronous") == 2
-    session = await store.open_session("host:1", "default", "code-1", 10_000)
+    session = await store.open_session("host:1", "default", "default", "code-1", 10_000)
     assert connection.pragma("synchronous") == 1
     run = await owned_run(store, session.session_key, "order-2")
     assert connection.pragma("synchronous") == 2

@@ -6,7 +6,9 @@ import re
 
 import pytest
 
+from pledger.engine.port import Condition
 from pledger.store.sqlite import SqliteStore
+from pledger.store.sqlite.filters import filter_sql
 from pledger.store.sqlite.sqlfiles import load_queries
 
 SUBJECTS = ("ledger", "mailbox", "tasks", "sessions", "requests")
@@ -51,6 +53,41 @@ def test_no_query_scans_a_table(store: SqliteStore, subject: str, name: str) -> 
 )
 def test_the_index_that_was_made_for_it(store: SqliteStore, subject: str, name: str, index: str) -> None:
     assert any(f"INDEX {index} " in f"{line} " for line in plan(store, load_queries(subject)[name]))
+
+
+@pytest.mark.parametrize(
+    ("subject", "name", "range_"),
+    [
+        ("sessions", "claimable_runs", "due (namespace=? AND task_queue=? AND workflow_type=? AND due_ms<?)"),
+        ("sessions", "claimable_runs", "blocked (namespace=? AND task_queue=? AND workflow_type=?)"),
+        ("sessions", "next_due", "due (namespace=? AND task_queue=? AND workflow_type=? AND due_ms>?)"),
+        ("tasks", "claimable_tasks", "due (namespace=? AND task_queue=? AND activity_type=? AND due_ms<?)"),
+        ("tasks", "expired_tasks", "expiry (namespace=? AND expires_ms<?)"),
+    ],
+)
+def test_a_worker_passes_no_row_of_another_namespace_or_queue(
+    store: SqliteStore, subject: str, name: str, range_: str
+) -> None:
+    assert any(line.endswith(range_) for line in plan(store, load_queries(subject)[name]))
+
+
+@pytest.mark.parametrize(
+    ("where", "index"),
+    [
+        ((), "pledger_run_by_namespace (namespace=?)"),
+        ((Condition("status", "=", "running"),), "pledger_run_by_namespace (namespace=?)"),
+        ((Condition("workflow_id", "=", "order-1"),), "pledger_chain_by_id (namespace=? AND workflow_id=?)"),
+    ],
+)
+@pytest.mark.parametrize("what", ["*", "count(*)"])
+def test_a_list_passes_no_run_of_another_namespace(
+    store: SqliteStore, what: str, where: tuple[Condition, ...], index: str
+) -> None:
+    sql, _ = filter_sql(what, "default", where)
+    lines = plan(store, f"{sql} ORDER BY run_key DESC LIMIT ?" if what == "*" else sql)
+    assert any(line.endswith(index) for line in lines)
+    if not any(each.column == "workflow_id" for each in where):
+        assert not [line for line in lines if "TEMP B-TREE" in line]
 
 
 @pytest.mark.parametrize("name", ["read_history", "read_last_transition", "find_newest_run", "read_inbox"])

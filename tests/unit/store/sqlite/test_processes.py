@@ -23,10 +23,10 @@ from pledger.store.sqlite import open_sqlite
 
 async def main():
     store = open_sqlite(sys.argv[1])
-    session = await store.open_session("other", "default", "code-1", 10_000)
+    session = await store.open_session("other", "default", "default", "code-1", 10_000)
     print("ready", flush=True)
     key = session.session_key
-    while not (runs := await store.claim_runs(key, await store.now_ms(), "default", {"fulfil": "c"}, 9)):
+    while not (runs := await store.claim_runs(key, await store.now_ms(), "default", "default", {"fulfil": "c"}, 9)):
         assert await store.wait_for_change(20.0), "nothing was heard"
     print(runs[0].run_key, runs[0].fence, flush=True)
     await store.close()

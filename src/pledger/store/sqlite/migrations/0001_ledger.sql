@@ -18,10 +18,12 @@ CREATE TABLE pledger_chain (
 ) STRICT;
 CREATE UNIQUE INDEX pledger_chain_by_id ON pledger_chain (namespace, workflow_id, generation);
 
--- segment: 1 for the run that started the chain. The other columns are those of engine.port.RunRow.
+-- segment: 1 for the run that started the chain. The other columns are those of engine.port.RunRow; the namespace is the
+-- chain's, once more, since workers and lists look for it by the indices below.
 CREATE TABLE pledger_run (
     run_key INTEGER PRIMARY KEY AUTOINCREMENT,
     chain_key INTEGER NOT NULL,
+    namespace TEXT NOT NULL,
     segment INTEGER NOT NULL DEFAULT 1 CHECK (segment > 0),
     run_id TEXT NOT NULL,
     workflow_type TEXT NOT NULL,
@@ -47,10 +49,13 @@ CREATE TABLE pledger_run (
     CHECK ((blocked IS NULL) = (blocked_code IS NULL))
 ) STRICT;
 CREATE UNIQUE INDEX pledger_run_by_chain ON pledger_run (chain_key, segment);
+-- Leads through the runs of a namespace in the order of their keys.
+CREATE INDEX pledger_run_by_namespace ON pledger_run (namespace);
 -- The three below are partial, so that a step of an owned run, which is most of what ever happens, writes none of them.
-CREATE INDEX pledger_run_due ON pledger_run (task_queue, workflow_type, due_ms)
+CREATE INDEX pledger_run_due ON pledger_run (namespace, task_queue, workflow_type, due_ms)
 WHERE owner IS NULL AND blocked IS NULL AND due_ms IS NOT NULL;
-CREATE INDEX pledger_run_blocked ON pledger_run (task_queue, workflow_type, blocked_code) WHERE blocked IS NOT NULL;
+CREATE INDEX pledger_run_blocked ON pledger_run (namespace, task_queue, workflow_type, blocked_code)
+WHERE blocked IS NOT NULL;
 CREATE INDEX pledger_run_owned ON pledger_run (owner) WHERE owner IS NOT NULL;
 
 -- One row for each transition, in the order of the commits, found by an index. Clustered by run instead, a batch over
@@ -83,11 +88,12 @@ CREATE UNIQUE INDEX pledger_message_by_id ON pledger_message (chain_key, message
 CREATE INDEX pledger_message_unsettled ON pledger_message (chain_key)
 WHERE verdict IS NULL OR (kind = 'cancel' AND verdict = 'delivered');
 
--- The columns are those of engine.port.TaskRow, without what the run knows.
+-- The columns are those of engine.port.TaskRow, without what the run knows and no worker looks for.
 CREATE TABLE pledger_task (
     task_key INTEGER PRIMARY KEY,
     run_key INTEGER NOT NULL,
     event_id INTEGER NOT NULL CHECK (event_id > 0),
+    namespace TEXT NOT NULL,
     task_queue TEXT NOT NULL,
     activity_type TEXT NOT NULL,
     state TEXT NOT NULL CHECK (state IN ('queued', 'started', 'done')),
@@ -107,8 +113,10 @@ CREATE TABLE pledger_task (
     CHECK ((state = 'done') = (outcome IS NOT NULL))
 ) STRICT;
 CREATE UNIQUE INDEX pledger_task_by_run ON pledger_task (run_key, event_id);
-CREATE INDEX pledger_task_due ON pledger_task (task_queue, activity_type, due_ms) WHERE state = 'queued';
-CREATE INDEX pledger_task_expiry ON pledger_task (expires_ms) WHERE state = 'queued' AND expires_ms IS NOT NULL;
+CREATE INDEX pledger_task_due ON pledger_task (namespace, task_queue, activity_type, due_ms)
+WHERE state = 'queued';
+CREATE INDEX pledger_task_expiry ON pledger_task (namespace, expires_ms)
+WHERE state = 'queued' AND expires_ms IS NOT NULL;
 CREATE INDEX pledger_task_owned ON pledger_task (owner) WHERE owner IS NOT NULL;
 
 -- The attempt log, in the order of writing.
@@ -128,6 +136,7 @@ CREATE INDEX pledger_attempt_by_run ON pledger_attempt (run_key, event_id);
 CREATE TABLE pledger_session (
     session_key INTEGER PRIMARY KEY AUTOINCREMENT,
     identity TEXT NOT NULL,
+    namespace TEXT NOT NULL,
     task_queue TEXT NOT NULL,
     code TEXT NOT NULL,
     started_ms INTEGER NOT NULL,
@@ -153,14 +162,14 @@ CREATE INDEX pledger_request_expiry ON pledger_request (expires_ms);
 -- Rows as the port shows them: the columns of RunRow and of TaskRow, in their order.
 CREATE VIEW pledger_run_row AS
 SELECT
-    run.run_key, run.chain_key, chain.namespace, chain.workflow_id, run.run_id, run.workflow_type, run.task_queue,
+    run.run_key, run.chain_key, run.namespace, chain.workflow_id, run.run_id, run.workflow_type, run.task_queue,
     run.status, run.input_digest, run.started_ms, run.closed_ms, run.last_event, run.head, run.fence, run.owner,
     run.due_ms, run.claims, run.blocked, run.blocked_code
 FROM pledger_run AS run JOIN pledger_chain AS chain USING (chain_key);
 
 CREATE VIEW pledger_task_row AS
 SELECT
-    task.run_key, task.event_id, chain.namespace, chain.workflow_id, run.run_id, run.workflow_type, task.task_queue,
+    task.run_key, task.event_id, task.namespace, chain.workflow_id, run.run_id, run.workflow_type, task.task_queue,
     task.activity_type, task.state, task.attempt, task.due_ms, task.command, task.scheduled_ms, task.started_ms,
     task.expires_ms, task.owner, task.lost, task.heartbeat, task.last_failure, task.outcome, task.cancel_requested
 FROM pledger_task AS task JOIN pledger_run AS run USING (run_key) JOIN pledger_chain AS chain USING (chain_key);

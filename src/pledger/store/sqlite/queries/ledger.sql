@@ -10,7 +10,9 @@ SELECT * FROM pledger_run_row WHERE run_key = (
 
 -- name: find_run
 -- The run of a workflow id that has this run id.
-SELECT * FROM pledger_run_row WHERE namespace = ?1 AND workflow_id = ?2 AND run_id = ?3;
+SELECT * FROM pledger_run_row WHERE run_id = ?3 AND chain_key IN (
+    SELECT chain_key FROM pledger_chain WHERE namespace = ?1 AND workflow_id = ?2
+);
 
 -- name: insert_chain
 -- The next chain of a workflow id.
@@ -19,8 +21,8 @@ SELECT ?1, ?2, 1 + coalesce(max(generation), 0) FROM pledger_chain WHERE namespa
 
 -- name: insert_run
 INSERT INTO pledger_run (
-    chain_key, run_id, workflow_type, task_queue, input_digest, started_ms, fence, owner, due_ms
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0);
+    chain_key, namespace, run_id, workflow_type, task_queue, input_digest, started_ms, fence, owner, due_ms
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 0);
 
 -- name: append
 -- One step of an owned run, by compare-and-set.

@@ -7,21 +7,23 @@ SELECT coalesce(?, (SELECT now_ms FROM pledger_clock));
 SELECT 1 FROM pledger_session WHERE session_key = ?;
 
 -- name: open_session
-INSERT INTO pledger_session (identity, task_queue, code, started_ms, expires_ms)
-SELECT ?2, ?3, ?4, clock.now_ms, clock.now_ms + ?5
+INSERT INTO pledger_session (identity, namespace, task_queue, code, started_ms, expires_ms)
+SELECT ?2, ?3, ?4, ?5, clock.now_ms, clock.now_ms + ?6
 FROM (SELECT coalesce(?1, (SELECT now_ms FROM pledger_clock)) AS now_ms) AS clock
-RETURNING session_key, identity, task_queue, code, started_ms, expires_ms;
+RETURNING session_key, identity, namespace, task_queue, code, started_ms, expires_ms;
 
 -- name: renew_session
 UPDATE pledger_session SET expires_ms = coalesce(?1, (SELECT now_ms FROM pledger_clock)) + ?3 WHERE session_key = ?2
 RETURNING expires_ms - ?3;
 
 -- name: has_expired_session
-SELECT 1 FROM pledger_session WHERE expires_ms <= coalesce(?, (SELECT now_ms FROM pledger_clock));
+SELECT 1 FROM pledger_session
+WHERE expires_ms <= coalesce(?, (SELECT now_ms FROM pledger_clock)) AND namespace = ?;
 
 -- name: end_expired_sessions
-DELETE FROM pledger_session WHERE expires_ms <= coalesce(?, (SELECT now_ms FROM pledger_clock))
-RETURNING session_key, identity, task_queue, code, started_ms, expires_ms;
+DELETE FROM pledger_session
+WHERE expires_ms <= coalesce(?, (SELECT now_ms FROM pledger_clock)) AND namespace = ?
+RETURNING session_key, identity, namespace, task_queue, code, started_ms, expires_ms;
 
 -- name: end_session
 DELETE FROM pledger_session WHERE session_key = ?;
@@ -36,7 +38,8 @@ UPDATE pledger_run SET owner = NULL, fence = fence + 1, due_ms = 0, claims = cla
 UPDATE pledger_task SET state = 'queued', owner = NULL, due_ms = 0, lost = 1 WHERE owner = ?;
 
 -- name: read_sessions
-SELECT session_key, identity, task_queue, code, started_ms, expires_ms FROM pledger_session ORDER BY session_key;
+SELECT session_key, identity, namespace, task_queue, code, started_ms, expires_ms FROM pledger_session
+WHERE namespace = ? ORDER BY session_key;
 
 -- name: claimable_runs
 -- Ownerless runs that are due, or that other code has blocked; oldest due first. One range of the index for each type:
@@ -45,18 +48,18 @@ SELECT run.run_key FROM json_each(?1) AS type JOIN pledger_run AS run ON run.run
     SELECT run_key FROM (
         SELECT run_key FROM pledger_run
         WHERE owner IS NULL AND blocked IS NULL
-            AND task_queue = ?2 AND workflow_type = type.key AND due_ms <= ?3
-        ORDER BY due_ms LIMIT ?4
+            AND namespace = ?2 AND task_queue = ?3 AND workflow_type = type.key AND due_ms <= ?4
+        ORDER BY due_ms LIMIT ?5
     )
     UNION ALL
     SELECT run_key FROM (
         SELECT run_key FROM pledger_run
-        WHERE blocked IS NOT NULL AND task_queue = ?2 AND workflow_type = type.key
+        WHERE blocked IS NOT NULL AND namespace = ?2 AND task_queue = ?3 AND workflow_type = type.key
             AND (blocked_code < type.value OR blocked_code > type.value)
-        LIMIT ?4
+        LIMIT ?5
     )
 )
-ORDER BY run.due_ms, run.run_key LIMIT ?4;
+ORDER BY run.due_ms, run.run_key LIMIT ?5;
 
 -- name: claim_runs
 UPDATE pledger_run SET owner = ?, fence = fence + 1, blocked = NULL, blocked_code = NULL
@@ -81,31 +84,31 @@ SELECT row.* FROM pledger_run AS run JOIN pledger_run_row AS row USING (run_key)
 WITH RECURSIVE
 run_type (name) AS (
     SELECT min(workflow_type) FROM pledger_run
-    WHERE owner IS NULL AND blocked IS NULL AND due_ms IS NOT NULL AND task_queue = ?1
+    WHERE owner IS NULL AND blocked IS NULL AND due_ms IS NOT NULL AND namespace = ?1 AND task_queue = ?2
     UNION ALL
     SELECT (
         SELECT min(workflow_type) FROM pledger_run
-        WHERE owner IS NULL AND blocked IS NULL AND due_ms IS NOT NULL AND task_queue = ?1
+        WHERE owner IS NULL AND blocked IS NULL AND due_ms IS NOT NULL AND namespace = ?1 AND task_queue = ?2
             AND workflow_type > run_type.name
     ) FROM run_type WHERE run_type.name IS NOT NULL
 ),
 task_type (name) AS (
-    SELECT min(activity_type) FROM pledger_task WHERE state = 'queued' AND task_queue = ?1
+    SELECT min(activity_type) FROM pledger_task WHERE state = 'queued' AND namespace = ?1 AND task_queue = ?2
     UNION ALL
     SELECT (
         SELECT min(activity_type) FROM pledger_task
-        WHERE state = 'queued' AND task_queue = ?1 AND activity_type > task_type.name
+        WHERE state = 'queued' AND namespace = ?1 AND task_queue = ?2 AND activity_type > task_type.name
     ) FROM task_type WHERE task_type.name IS NOT NULL
 )
 SELECT min(due_ms) FROM (
     SELECT (
         SELECT min(due_ms) FROM pledger_run
-        WHERE owner IS NULL AND blocked IS NULL AND due_ms IS NOT NULL AND task_queue = ?1
+        WHERE owner IS NULL AND blocked IS NULL AND due_ms IS NOT NULL AND namespace = ?1 AND task_queue = ?2
             AND workflow_type = run_type.name
     ) AS due_ms FROM run_type
     UNION ALL
     SELECT (
         SELECT min(due_ms) FROM pledger_task
-        WHERE state = 'queued' AND task_queue = ?1 AND activity_type = task_type.name
+        WHERE state = 'queued' AND namespace = ?1 AND task_queue = ?2 AND activity_type = task_type.name
     ) AS due_ms FROM task_type
 );

@@ -10,9 +10,9 @@ SELECT 1 FROM pledger_task WHERE run_key = ? AND event_id = ? AND attempt >= ?;
 
 -- name: put_task
 INSERT INTO pledger_task (
-    run_key, event_id, task_queue, activity_type, state, attempt, due_ms, command, scheduled_ms, started_ms,
-    expires_ms, owner, lost, heartbeat, last_failure, outcome, cancel_requested
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    run_key, event_id, namespace, task_queue, activity_type, state, attempt, due_ms, command, scheduled_ms,
+    started_ms, expires_ms, owner, lost, heartbeat, last_failure, outcome, cancel_requested
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (run_key, event_id) DO UPDATE SET
     task_queue = excluded.task_queue, activity_type = excluded.activity_type, state = excluded.state,
     attempt = excluded.attempt, due_ms = excluded.due_ms, command = excluded.command,
@@ -60,17 +60,18 @@ DELETE FROM pledger_attempt WHERE attempt_key = (
 -- Due rows, oldest first. One range of the index for each type: a backlog of types that nobody serves costs nothing.
 SELECT task.task_key FROM json_each(?1) AS type JOIN pledger_task AS task ON task.task_key IN (
     SELECT task_key FROM pledger_task
-    WHERE state = 'queued' AND task_queue = ?2 AND activity_type = type.value AND due_ms <= ?3
-    ORDER BY due_ms LIMIT ?4
+    WHERE state = 'queued' AND namespace = ?2 AND task_queue = ?3 AND activity_type = type.value AND due_ms <= ?4
+    ORDER BY due_ms LIMIT ?5
 )
-ORDER BY task.due_ms, task.run_key, task.event_id LIMIT ?4;
+ORDER BY task.due_ms, task.run_key, task.event_id LIMIT ?5;
 
 -- name: claim_task
-UPDATE pledger_task SET state = 'started', owner = ?, started_ms = coalesce(iif(lost, started_ms, NULL), ?) WHERE task_key = ? RETURNING run_key, event_id;
+UPDATE pledger_task SET state = 'started', owner = ?, started_ms = coalesce(iif(lost, started_ms, NULL), ?)
+WHERE task_key = ? RETURNING run_key, event_id;
 
 -- name: expired_tasks
 SELECT row.* FROM pledger_task AS task JOIN pledger_task_row AS row USING (run_key, event_id)
-WHERE task.state = 'queued' AND task.expires_ms <= ?
+WHERE task.state = 'queued' AND task.namespace = ? AND task.expires_ms <= ?
 ORDER BY task.expires_ms, task.run_key, task.event_id LIMIT ?;
 
 -- name: owned_tasks
