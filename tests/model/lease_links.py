@@ -1,0 +1,145 @@
+"""Which code each move of the lease-and-fence model stands for."""
+
+from __future__ import annotations
+
+from typing import Final
+
+#: Move: the functions, as module:name, and the queries of the SQLite store, as file.sql:name.
+CODE: Final[dict[str, tuple[str, ...]]] = {
+    # The store's operations
+    "append": (
+        "pledger.store.sqlite.ledger:append",
+        "pledger.store.memory.ledger:append",
+        "ledger.sql:append",
+        "ledger.sql:append_and_close",
+        "ledger.sql:is_newest",
+        "ledger.sql:settle_messages",
+    ),
+    "append_late": ("pledger.engine.runs:Runs.forget", "ledger.sql:append"),
+    "release": (
+        "pledger.store.sqlite.ledger:release",
+        "ledger.sql:release",
+        "ledger.sql:due_if_mail",
+        "pledger.engine.session:Session.close",
+    ),
+    "block": ("pledger.store.sqlite.ledger:block", "ledger.sql:block"),
+    "start_here": ("pledger.store.sqlite.ledger:start_run", "sessions.sql:has_session", "ledger.sql:insert_run"),
+    "put_task": (
+        "pledger.store.sqlite.tasks:put_task",
+        "pledger.engine.activities:Activities._put",
+        "pledger.engine.activities:Activities._put_again",
+        "tasks.sql:has_attempt",
+        "tasks.sql:put_task",
+    ),
+    "finish_task": (
+        "pledger.store.sqlite.tasks:finish_task",
+        "pledger.engine.activities:Activities._finished",
+        "tasks.sql:finish_task",
+    ),
+    # Clients
+    "start": ("pledger.store.sqlite.ledger:start_run", "ledger.sql:insert_run"),
+    "send_from_elsewhere": (
+        "pledger.store.sqlite.mailbox:send",
+        "mailbox.sql:wake_owner",
+        "mailbox.sql:wake_ownerless",
+    ),
+    "send_from_here": ("pledger.handle:WorkflowHandle._send", "pledger.engine.engine:Engine.message_sent"),
+    "terminate": ("pledger.store.sqlite.ledger:terminate", "ledger.sql:terminate"),
+    # Sessions
+    "open_session": ("pledger.engine.session:Session.open", "sessions.sql:open_session"),
+    "lease_runs_out": ("sessions.sql:has_expired_session",),
+    "renew_session": (
+        "pledger.engine.session:Session._beat",
+        "pledger.engine.runs:Runs.forget_all",
+        "pledger.engine.activities:Activities.stop_claimed",
+        "sessions.sql:renew_session",
+    ),
+    "bury_sessions": (
+        "pledger.store.sqlite.sessions:SqliteSessions.bury_sessions",
+        "sessions.sql:end_expired_sessions",
+        "sessions.sql:orphan_wakes",
+        "sessions.sql:orphan_runs",
+        "sessions.sql:orphan_tasks",
+    ),
+    "kill": (),
+    "restart": (),
+    # The worker: runs
+    "begin": ("pledger.engine.runs:Runs.begin", "pledger.engine.runs:Runs._bear"),
+    "claim_runs": ("pledger.engine.intake:Intake._claim", "sessions.sql:claimable_runs", "sessions.sql:claim_runs"),
+    "look_for_lost_answers": (
+        "pledger.engine.intake:Intake._look_for_lost_answers",
+        "pledger.engine.activities:Activities.settle_lost",
+        "sessions.sql:owned_runs",
+        "tasks.sql:owned_tasks",
+    ),
+    "load": ("pledger.engine.loading:Loader.load", "pledger.engine.loading:Loader._lost", "ledger.sql:confirm_claim"),
+    "activate": ("pledger.engine.runs:Runs._activate", "pledger.engine.runs:Runs.block"),
+    "answered": (
+        "pledger.engine.runs:InFlight.settle",
+        "pledger.engine.runs:Runs.won",
+        "pledger.engine.runs:Runs.lost",
+        "pledger.engine.runs:Runs.failed",
+    ),
+    "woken_runs": ("pledger.engine.intake:Intake._round", "sessions.sql:woken_runs", "sessions.sql:drop_wakes"),
+    "read_mail": ("pledger.engine.intake:Intake._read_mail", "mailbox.sql:read_inbox", "tasks.sql:read_tasks"),
+    "look_for_ended": ("pledger.engine.intake:Intake._look_for_ended", "ledger.sql:read_statuses"),
+    "let_go": ("pledger.engine.runs:Runs.release", "pledger.engine.runs:Runs._may_leave"),
+    # The worker: attempts
+    "claim_tasks": ("pledger.engine.intake:Intake._claim", "tasks.sql:claimable_tasks", "tasks.sql:claim_task"),
+    "attempt_begins": ("pledger.engine.activities:Activities.start_claimed",),
+    "attempt_ends": (
+        "pledger.engine.activities:Activities._deliver",
+        "pledger.engine.activities:Activities._requeue",
+        "pledger.engine.runs:Runs.outcome",
+    ),
+}
+
+#: Operation or verb of the port: the moves that have it, or in one string why none does.
+PORT: Final[dict[str, tuple[str, ...] | str]] = {
+    "StartRun": ("start", "start_here"),
+    "Append": ("append", "append_late"),
+    "Release": ("release",),
+    "Block": ("block",),
+    "ConfirmClaim": ("load",),
+    "PutTask": ("put_task",),
+    "FinishTask": ("finish_task",),
+    "ExpireTask": "a time-out in the queue ends a queued row as an attempt ends a started one",
+    "Heartbeat": "writes details only; the row that an eager attempt gets by it is left to the simulation",
+    "LogAttempts": "the log is for people; nothing is decided by it",
+    "Send": ("send_from_elsewhere", "send_from_here"),
+    "Terminate": ("terminate",),
+    "commit": ("append", "release", "block", "put_task", "finish_task"),
+    "find_run": "a read for clients",
+    "read_run": ("look_for_lost_answers",),
+    "read_statuses": ("look_for_ended",),
+    "read_history": ("load",),
+    "read_last_transition": "a read for clients, who end a run by it",
+    "list_runs": "a read for people",
+    "count_runs": "a read for people",
+    "read_inbox": ("load", "read_mail"),
+    "read_message": "a read for clients",
+    "read_undelivered": "a read for clients",
+    "claim_tasks": ("claim_tasks",),
+    "expired_tasks": "as ExpireTask",
+    "owned_tasks": ("look_for_lost_answers",),
+    "read_tasks": ("load", "read_mail"),
+    "read_attempts": "a read for people",
+    "now_ms": "there is no time in the model",
+    "open_session": ("open_session",),
+    "renew_session": ("renew_session",),
+    "close_session": ("release",),
+    "bury_sessions": ("bury_sessions",),
+    "read_sessions": "a read for people",
+    "claim_runs": ("claim_runs",),
+    "woken_runs": ("woken_runs",),
+    "owned_runs": ("look_for_lost_answers",),
+    "next_due_ms": "there is no time in the model",
+    "ask": "a question changes nothing, and its sender gives up in time",
+    "read_requests": "as ask",
+    "answer_request": "as ask",
+    "take_answer": "as ask",
+    "drop_requests": "as ask",
+    "wait_for_change": "a hint; the model's workers may look at any moment",
+    "describe": "a read for people",
+    "close": "the end of a handle",
+}
