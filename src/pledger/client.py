@@ -7,11 +7,10 @@ import contextlib
 import re
 from collections.abc import AsyncIterator, Callable
 from datetime import datetime, timedelta
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from pledger import errors
 from pledger.engine import listing, port
-from pledger.engine.connection import Connection
 from pledger.engine.ids import new_run_id
 from pledger.engine.port import IdConflictPolicy, IdReusePolicy, RunRow
 from pledger.handle import QUERY_TIMEOUT, WorkflowHandle
@@ -21,7 +20,6 @@ from pledger.history.events import RunStarted
 from pledger.history.retry import milliseconds
 from pledger.machine.context import RunIdentity
 from pledger.machine.definitions import WorkflowDefinition
-from pledger.store import open_store
 from pledger.views import (
     CancelVerdict,
     Description,
@@ -32,6 +30,9 @@ from pledger.views import (
     utc,
     worker_summary,
 )
+
+if TYPE_CHECKING:
+    from pledger.engine.connection import Connection
 
 __all__ = [
     "QUERY_TIMEOUT",
@@ -62,6 +63,10 @@ async def connect(url: str, *, namespace: str = "default", durability: str = "po
     durability: "power" survives power loss; "process" survives kill -9 only, and is faster.
     Raises UsageError for a URL it does not know, StoreError when the database cannot be opened.
     """
+    # Loaded with the first connection: many programs only define workflows.
+    from pledger.engine.connection import Connection  # noqa: PLC0415
+    from pledger.store import open_store  # noqa: PLC0415
+
     store = await open_store(url, durability=durability)
     connection = Connection(store, namespace=namespace)
     try:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import shlex
 from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 
 from pledger import errors
 from pledger.engine import blocks, port
-from pledger.engine.loading import HistoryReader, identity_of
 from pledger.engine.port import RunRow, RunStatus
 from pledger.history import events, failures, payloads, transition
 from pledger.history.calls import encode_call
@@ -207,6 +205,8 @@ class WorkflowHandle(Generic[T]):
 
     async def _read_history(self, row: RunRow) -> History:
         store = self._connection.store
+        from pledger.engine.loading import HistoryReader, identity_of  # noqa: PLC0415 - a part of the engine
+
         reader = HistoryReader(store, row.run_key, row.run_id)
         found: list[Transition] = []
         damage: errors.CorruptHistoryError | None = None
@@ -341,6 +341,8 @@ def in_words(row: RunRow) -> str:
 
 def _afterwards(row: RunRow) -> str:
     """What is to be done about a closed run."""
+    import shlex  # noqa: PLC0415 - for this text only
+
     return f"What became of it: handle.result(), or pledger show {shlex.quote(row.workflow_id)}"
 
 

@@ -12,7 +12,6 @@ from typing import Any
 from pledger import errors
 from pledger.engine import blocks, port
 from pledger.engine.callbacks import in_callback
-from pledger.engine.code_identity import user_modules
 from pledger.engine.port import RunRow, RunStatus
 from pledger.history import view
 from pledger.history.state import RunState
@@ -87,6 +86,8 @@ class History:
 
         Raises NondeterminismError at the first difference, ForbiddenCallError, or whatever the code itself raises.
         """
+        from pledger.engine.code_identity import user_modules  # noqa: PLC0415 - a part of the engine
+
         definition = WorkflowDefinition.of(workflow)
         guards.install(user_modules([definition.target]))
         machine = Machine(definition, self.identity)

@@ -6,25 +6,25 @@ import asyncio
 import contextlib
 import logging
 import os
-import random
 import signal
 import socket
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from pledger.client import Client
-from pledger.engine.code_identity import code_identity, user_modules
-from pledger.engine.engine import Engine, Limits
-from pledger.engine.session import Heart, ThreadHeart
-from pledger.engine.watchdog import Watchdog
+from pledger.engine.limits import Limits
 from pledger.errors import InvalidPolicyError, UsageError
 from pledger.history import payloads
 from pledger.history.retry import milliseconds
 from pledger.machine import guards
 from pledger.machine.definitions import ActivityDefinition, WorkflowDefinition
 from pledger.version import __version__
+
+if TYPE_CHECKING:
+    from pledger.engine.engine import Engine
+    from pledger.engine.session import Heart
 
 __all__ = ["Worker"]
 
@@ -101,6 +101,13 @@ class Worker:
         self._stop = asyncio.Event()
 
     async def __aenter__(self) -> Self:
+        # The engine is loaded with the first worker: many programs only define workflows, or are clients.
+        import random  # noqa: PLC0415
+
+        from pledger.engine.code_identity import code_identity, user_modules  # noqa: PLC0415
+        from pledger.engine.engine import Engine  # noqa: PLC0415
+        from pledger.engine.watchdog import Watchdog  # noqa: PLC0415
+
         targets = [each.target for each in self._workflows.values()]
         guards.install(user_modules(targets))
         codes = {
@@ -155,6 +162,8 @@ class Worker:
         self._stop.set()
 
     def _new_heart(self) -> Heart:
+        from pledger.engine.session import ThreadHeart  # noqa: PLC0415 - as above
+
         return ThreadHeart()
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from pledger.client import History
-from pledger.engine.engine import Limits
+from pledger.engine.limits import Limits
 from pledger.testing import Caller, Simulation
 from tests.histories.cases import CASES, Case
 from tests.histories.workflows import ACTIVITIES

@@ -8,19 +8,18 @@ import functools
 import logging
 import random
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from pledger import errors
 from pledger.engine import port
 from pledger.engine.activities import Activities
 from pledger.engine.intake import Intake
+from pledger.engine.limits import Limits
 from pledger.engine.loading import Loader
 from pledger.engine.runs import Runs
 from pledger.engine.session import Heart, LedgerClock, Session
 from pledger.engine.verification import Verification
 from pledger.engine.watchdog import Watchdog
-from pledger.history import payloads
 from pledger.history.events import Command, RunStarted
 
 if TYPE_CHECKING:
@@ -35,19 +34,6 @@ logger = logging.getLogger("pledger.engine")
 
 #: Between two tries to take a new lease while the store cannot be reached.
 REOPEN_S: Final = 1.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """The bounds of one worker; `Worker` documents them for users."""
-
-    concurrent_activities_max: int = 1_000
-    activity_threads_max: int = 64
-    cached_runs_max: int = 1_000
-    lease_ms: int = 5_000
-    payload_bytes_max: int = payloads.PAYLOAD_BYTES_MAX
-    history_events_max: int = 500_000
-    verified_share: float = 0.01
 
 
 class Engine:

@@ -7,7 +7,6 @@ returns to the interpreter cannot be interrupted: then the warning is all there 
 
 from __future__ import annotations
 
-import ctypes
 import logging
 import sys
 import threading
@@ -82,4 +81,6 @@ class Watchdog:
         if self._identity is not identity or self._activation != activation:
             return
         logger.error("%s is interrupted: its code ran for more than %.1f s", identity, self._limit_s)
+        import ctypes  # noqa: PLC0415 - hardly ever needed, and not cheap to load
+
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._thread_id), ctypes.py_object(StuckError))

@@ -11,19 +11,19 @@ import asyncio
 import sys
 from collections.abc import AsyncGenerator, Callable
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 from pledger.errors import ForbiddenCallError, UsageError
 from pledger.history import events, payloads
 from pledger.history.events import Command, ScheduleActivity
 from pledger.machine.definitions import ActivityDefinition, StepOptions
-from pledger.machine.draws import Draws
 from pledger.machine.loop import LoopTimer, WorkflowFuture, WorkflowLoop
 
 if TYPE_CHECKING:
     import random
     import uuid
+
+    from pledger.machine.draws import Draws
 
 
 T = TypeVar("T")
@@ -31,8 +31,9 @@ T = TypeVar("T")
 #: Activities that one run may have pending at a time (promise 10).
 PENDING_ACTIVITIES_MAX: Final = 10_000
 
-_PACKAGE = str(Path(__file__).parents[1])
-_ASYNCIO = str(Path(asyncio.__file__).parent)
+# Not with pathlib: it would be a tenth of the time that the whole library takes to start.
+_PACKAGE = __file__.rpartition("machine")[0]
+_ASYNCIO = asyncio.__file__.removesuffix("__init__.py")
 _NO_OPTIONS = StepOptions()
 _GENERATOR: Final = "the clean-up of an async generator that was left before its end"
 
@@ -336,6 +337,8 @@ class RunContext:
     def draws(self) -> Draws:
         """Made at the first draw: most runs never draw."""
         if self._draws is None:
+            from pledger.machine.draws import Draws  # noqa: PLC0415 - with the generators of the standard library
+
             self._draws = Draws(self._seed)
         return self._draws
 

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
-from urllib.parse import parse_qs
 
 from pledger.errors import UsageError
 
@@ -35,8 +34,12 @@ async def open_store(url: str, *, durability: str = "power") -> Store:
     if durability not in ("power", "process"):
         raise UsageError(f"durability={durability!r} is not known: use 'power' or 'process'.")
     path, _, query = rest.partition("?")
-    options = parse_qs(query)
     # Imported here: whoever uses one store pays for the import of that one only.
+    options: dict[str, list[str]] = {}
+    if query:
+        from urllib.parse import parse_qs  # noqa: PLC0415
+
+        options = parse_qs(query)
     if scheme == "memory" and separator and not options:
         from pledger.store.memory import open_memory  # noqa: PLC0415
 

@@ -24,7 +24,8 @@ from pledger.client import Client
 from pledger.engine import blocks
 from pledger.engine.code_identity import user_modules
 from pledger.engine.connection import Connection
-from pledger.engine.engine import Engine, Limits
+from pledger.engine.engine import Engine
+from pledger.engine.limits import Limits
 from pledger.engine.session import Heart, LoopHeart
 from pledger.engine.verification import replay_run
 from pledger.engine.watchdog import Watchdog

@@ -17,7 +17,8 @@ from pledger import errors
 from pledger.client import Client
 from pledger.engine import port
 from pledger.engine.connection import Connection
-from pledger.engine.engine import Engine, Limits
+from pledger.engine.engine import Engine
+from pledger.engine.limits import Limits
 from pledger.engine.session import LoopHeart
 from pledger.engine.watchdog import Watchdog
 from pledger.store.memory import MemoryStore, State

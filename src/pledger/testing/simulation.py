@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
-from pledger.engine.engine import Limits
+from pledger.engine.limits import Limits
 from pledger.errors import UsageError
 from pledger.machine import guards
 from pledger.machine.definitions import ActivityDefinition, WorkflowDefinition

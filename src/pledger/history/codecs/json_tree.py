@@ -5,7 +5,6 @@ The text is strict (RFC 8259, UTF-8). Integers are exact at any size, "-0.0" kee
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator
 from typing import Final, TypeAlias
@@ -62,7 +61,11 @@ def _step_text(step: Step) -> str:
         return f"[{step}]"
     if len(step) > _STEP_CHARS_MAX:
         step = step[:_STEP_CHARS_MAX] + "..."
-    return f".{step}" if step.isidentifier() else f"[{json.dumps(step)}]"
+    if step.isidentifier():
+        return f".{step}"
+    import json  # noqa: PLC0415 - msgspec refuses half of a surrogate pair, and nothing else needs it
+
+    return f"[{json.dumps(step)}]"
 
 
 _encode = msgspec.json.Encoder().encode

@@ -6,17 +6,20 @@ import base64
 import enum
 import math
 import re
+import sys
 from collections.abc import Callable
 from datetime import date, datetime, time, timedelta, timezone, tzinfo
 from decimal import Decimal
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeGuard
 from uuid import UUID
-from zoneinfo import ZoneInfo
 
 import msgspec
 
 from pledger.history.codecs.codec import Codec, NoneType, opened
 from pledger.history.codecs.json_tree import Misfit
+
+if TYPE_CHECKING:
+    from zoneinfo import ZoneInfo
 
 
 class PlainCodec(Codec):
@@ -146,7 +149,7 @@ def _write_datetime(value: datetime) -> str:
     """
     text = aware(value).isoformat()
     zone = value.tzinfo
-    if not isinstance(zone, (timezone, ZoneInfo)) and datetime.fromisoformat(text) != value:
+    if not isinstance(zone, timezone) and not _is_zone_info(zone) and datetime.fromisoformat(text) != value:
         raise _foreign_zone(zone)
     return text + _suffix(zone, value.fold)
 
@@ -167,7 +170,7 @@ def _read_datetime(text: str) -> datetime:
 
 def _write_time(value: time) -> str:
     zone = value.tzinfo
-    if not isinstance(zone, (NoneType, timezone, ZoneInfo)):
+    if not isinstance(zone, (NoneType, timezone)) and not _is_zone_info(zone):
         raise _foreign_zone(zone)
     return value.isoformat() + _suffix(zone, value.fold)
 
@@ -179,8 +182,19 @@ def _read_time(text: str) -> time:
 
 
 def _suffix(zone: tzinfo | None, fold: int) -> str:
-    key = zone.key if isinstance(zone, ZoneInfo) else None
+    key = _key(zone)
     return (f"[{key}]" if key is not None else "") + ("[_fold=1]" if fold else "")
+
+
+def _is_zone_info(zone: tzinfo | None) -> TypeGuard[ZoneInfo]:
+    # Not imported at the top: most programs keep no zones, and it takes a twentieth of the library's whole start-up.
+    # Whoever has made one has imported its module.
+    loaded = sys.modules.get("zoneinfo")
+    return loaded is not None and isinstance(zone, loaded.ZoneInfo)
+
+
+def _key(zone: tzinfo | None) -> str | None:
+    return zone.key if _is_zone_info(zone) else None
 
 
 _PARTS = re.compile(r"([^\[\]]+)(?:\[([^\[\]=]+)\])?(\[_fold=1\])?")
@@ -197,6 +211,8 @@ def _parts(text: str) -> tuple[str, str | None, int]:
 
 
 def _zone(key: str) -> ZoneInfo:
+    from zoneinfo import ZoneInfo  # noqa: PLC0415 - see _is_zone_info
+
     try:
         return ZoneInfo(key)
     except (KeyError, ValueError, OSError) as error:  # unknown; not a key at all; a directory such as "America"

@@ -1,0 +1,20 @@
+"""The bounds of one worker; `Worker` documents them for users."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pledger.history import payloads
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Counts, milliseconds and bytes. verified_share: of finished runs, 0 to 1."""
+
+    concurrent_activities_max: int = 1_000
+    activity_threads_max: int = 64
+    cached_runs_max: int = 1_000
+    lease_ms: int = 5_000
+    payload_bytes_max: int = payloads.PAYLOAD_BYTES_MAX
+    history_events_max: int = 500_000
+    verified_share: float = 0.01
