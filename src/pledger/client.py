@@ -55,20 +55,30 @@ _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
 @contextlib.asynccontextmanager
-async def connect(url: str, *, namespace: str = "default", durability: str = "power") -> AsyncIterator[Client]:
+async def connect(
+    url: str,
+    *,
+    namespace: str = "default",
+    durability: str = "power",
+    payload_bytes_max: int = payloads.PAYLOAD_BYTES_MAX,
+) -> AsyncIterator[Client]:
     """Open a ledger and give the client for it; closing waits until what was asked is written.
 
     url: `sqlite:///orders.db` (relative), `sqlite:////var/lib/orders.db` (absolute) or `memory://name`.
     namespace: workflow ids, task queues and workers are those of one namespace; others in the same ledger are apart.
     durability: "power" survives power loss; "process" survives kill -9 only, and is faster.
-    Raises UsageError for a URL it does not know, StoreError when the database cannot be opened.
+    payload_bytes_max: of one value, for what this client sends and for the workers on it.
+    Raises UsageError for a URL it does not know, InvalidPolicyError for a bound below 1, StoreError when the database
+    cannot be opened.
     """
+    if payload_bytes_max < 1:
+        raise errors.InvalidPolicyError(f"connect(payload_bytes_max={payload_bytes_max}) must be at least 1")
     # Loaded with the first connection: many programs only define workflows.
     from pledger.engine.connection import Connection  # noqa: PLC0415
     from pledger.store import open_store  # noqa: PLC0415
 
     store = await open_store(url, durability=durability)
-    connection = Connection(store, namespace=namespace)
+    connection = Connection(store, namespace=namespace, payload_bytes_max=payload_bytes_max)
     try:
         yield Client(connection)
     finally:
@@ -117,7 +127,7 @@ class Client:
             args,
             call=name,
             what=f"the input of workflow {id!r} ({name})",
-            bytes_max=payloads.PAYLOAD_BYTES_MAX,
+            bytes_max=connection.payload_bytes_max,
         )
         now_ms = await connection.now_ms()
         limit = execution_timeout or (definition.deadline if definition is not None else None)

@@ -241,7 +241,8 @@ class WorkflowHandle(Generic[T]):
         if signature is None and not isinstance(what, str):
             signature = payloads.Signature.of(what, skip_self=True)
         what_for = f"the {kind} {name!r} to workflow {self.workflow_id!r}"
-        return name, encode_call(signature, args, call=name, what=what_for, bytes_max=payloads.PAYLOAD_BYTES_MAX)
+        bytes_max = self._connection.payload_bytes_max
+        return name, encode_call(signature, args, call=name, what=what_for, bytes_max=bytes_max)
 
     async def _send(self, kind: str, name: str, body: bytes, message_id: str | None) -> None:
         connection = self._connection

@@ -17,6 +17,7 @@ from typing import Any, Final, Self, TypeVar
 
 from pledger.client import CancelVerdict, Client, Description, History, RunSummary, WorkflowHandle, connect
 from pledger.errors import StoreError, UsageError
+from pledger.history import payloads
 from pledger.machine.definitions import ActivityDefinition
 from pledger.worker import Worker
 
@@ -34,13 +35,20 @@ class SyncClient:
     Arguments and errors as in `connect`; methods as in `Client`.
     """
 
-    def __init__(self, url: str, *, namespace: str = "default", durability: str = "power") -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        namespace: str = "default",
+        durability: str = "power",
+        payload_bytes_max: int = payloads.PAYLOAD_BYTES_MAX,
+    ) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="pledger-sync-client", daemon=True)
         self._thread.start()
         self._stack = contextlib.AsyncExitStack()
         try:
-            opened = connect(url, namespace=namespace, durability=durability)
+            opened = connect(url, namespace=namespace, durability=durability, payload_bytes_max=payload_bytes_max)
             self._client: Client = self._wait(self._stack.enter_async_context(opened))
         except BaseException:
             self._stop()

@@ -13,7 +13,7 @@ from pledger import errors
 from pledger.engine import blocks, port
 from pledger.engine.callbacks import in_callback
 from pledger.engine.port import RunRow, RunStatus
-from pledger.history import view
+from pledger.history import payloads, view
 from pledger.history.state import RunState
 from pledger.history.transition import Transition
 from pledger.history.view import HistoryEvent, numbered
@@ -81,16 +81,19 @@ class History:
             raise errors.PayloadError("this exported history does not say whose it is; `run` names its run") from None
         return cls(identity, transitions)
 
-    async def replay(self, workflow: Callable[..., Any] | type) -> int:
+    async def replay(
+        self, workflow: Callable[..., Any] | type, *, payload_bytes_max: int = payloads.PAYLOAD_BYTES_MAX
+    ) -> int:
         """Replay it against the workflow as it is now; how many events it has.
 
+        payload_bytes_max: that of the worker.
         Raises NondeterminismError at the first difference, ForbiddenCallError, or whatever the code itself raises.
         """
         from pledger.engine.code_identity import user_modules  # noqa: PLC0415 - a part of the engine
 
         definition = WorkflowDefinition.of(workflow)
         guards.install(user_modules([definition.target]))
-        machine = Machine(definition, self.identity)
+        machine = Machine(definition, self.identity, payload_bytes_max=payload_bytes_max)
         loop = asyncio.get_running_loop()
         try:
             for each in self.transitions:

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Self
 from pledger.client import Client
 from pledger.engine.limits import Limits
 from pledger.errors import InvalidPolicyError, UsageError
-from pledger.history import payloads
 from pledger.history.retry import milliseconds
 from pledger.machine import guards
 from pledger.machine.definitions import ActivityDefinition, WorkflowDefinition
@@ -43,7 +42,8 @@ class Worker:
     default computed from the sources of the workflows and what they import.
     verify: the share of finished runs that is replayed and compared. deadlock_timeout: workflow code that does not wait
     for so long is interrupted and its run blocked; None: never.
-    max_history_events: a run at this bound is parked with its state intact. payload_bytes_max: of one value.
+    max_history_events: a run at this bound is parked with its state intact. payload_bytes_max: of one
+    value; None for that of the client.
     Raises UsageError for what is no definition, or two of one name; InvalidPolicyError for values out of range.
     """
 
@@ -63,7 +63,7 @@ class Worker:
         identity: str | None = None,
         verify: float = 0.01,
         deadlock_timeout: timedelta | None = timedelta(seconds=30),
-        payload_bytes_max: int = payloads.PAYLOAD_BYTES_MAX,
+        payload_bytes_max: int | None = None,
         max_history_events: int = 500_000,
     ) -> None:
         self._client = client
@@ -73,11 +73,13 @@ class Worker:
             raise UsageError(
                 "a worker needs workflows or activities to run; give it workflows=[...] or activities=[...]"
             )
+        payload_bytes_max = client.connection.payload_bytes_max if payload_bytes_max is None else payload_bytes_max
         for name, value in (
             ("max_concurrent_activities", max_concurrent_activities),
             ("max_activity_threads", max_activity_threads),
             ("max_cached_runs", max_cached_runs),
             ("max_history_events", max_history_events),
+            ("payload_bytes_max", payload_bytes_max),
         ):
             if value < 1:
                 raise InvalidPolicyError(f"Worker({name}={value}) must be at least 1")

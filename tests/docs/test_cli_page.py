@@ -1,8 +1,12 @@
 """docs/cli.md names every command, every field of a filter, and every exit code in the words of `pledger --help`."""
 
+import inspect
 import re
 from pathlib import Path
 
+import typer
+
+from pledger import Worker
 from pledger.cli.app import app
 from pledger.cli.exits import MEANINGS
 from pledger.engine.listing import FIELDS, parse
@@ -30,3 +34,13 @@ def test_every_field_of_a_filter_is_there_with_its_other_name() -> None:
     fields = re.search(r"^Fields: (.*?)\. Operators:", PAGE, re.DOTALL | re.MULTILINE)
     assert fields
     assert re.findall(r"`(\w+)`", fields[1]) == list(FIELDS)
+
+
+def test_every_option_of_a_worker_is_there_and_every_setting_of_one_is_an_option() -> None:
+    section = PAGE.partition("## Options of `worker`")[2].partition("\n## ")[0]
+    shared = {"--url", "--namespace", "--json"}
+    parameters = typer.main.get_command(app).commands["worker"].params  # type: ignore[attr-defined]
+    options = {name for each in parameters for name in each.opts if name.startswith("--")}
+    assert set(re.findall(r"`(--[a-z-]+)`", section)) == options - shared
+    settings = set(inspect.signature(Worker).parameters) - {"client", "workflows", "activities"}
+    assert {f"--{name.replace('_', '-')}" for name in settings} <= options

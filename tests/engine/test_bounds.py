@@ -9,8 +9,15 @@ from typing import Any
 
 import pytest
 
-from pledger import RetryPolicy, activity, workflow
-from pledger.errors import ActivityError, ApplicationError, PayloadTooLargeError, RunBlockedError, WorkflowFailedError
+from pledger import RetryPolicy, activity, connect, workflow
+from pledger.errors import (
+    ActivityError,
+    ApplicationError,
+    InvalidPolicyError,
+    PayloadTooLargeError,
+    RunBlockedError,
+    WorkflowFailedError,
+)
 from pledger.history import payloads
 from pledger.machine.machine import Machine
 from tests.engine.harness import Ledger, until
@@ -80,6 +87,37 @@ async def test_a_step_over_the_limit_blocks_with_its_line_and_goes_on_once_it_is
         size["is"] = 1_000
         async with ledger.worker(client, fulfil, step, payload_bytes_max=4_000, build_id="v2"):
             assert await handle.result(wait_while_blocked=True) == 1_000
+
+
+async def test_the_bound_of_the_client_is_that_of_its_workers_and_their_verification(ledger: Ledger) -> None:
+    ledger.replay_at_end = False  # which knows nothing of a raised bound
+    large = "x" * (payloads.PAYLOAD_BYTES_MAX + 1)
+
+    @workflow.defn
+    async def fulfil(text: str) -> str:
+        return await step(text)
+
+    async with connect(ledger.url, payload_bytes_max=400_000) as client:
+        async with ledger.worker(client, fulfil, step):
+            handle = await client.start_workflow(fulfil, large, id="order-1")
+            assert await handle.result() == large
+            (engine,) = client.connection.engines
+            await until(lambda: engine._verification.verified)
+            assert engine._verification.failures == []
+        history = await handle.history()
+        assert await history.replay(fulfil, payload_bytes_max=400_000) == len(history.events)
+        with pytest.raises(PayloadTooLargeError):
+            await client.start_workflow(fulfil, large * 2, id="order-2")
+
+
+@pytest.mark.parametrize("bytes_max", [0, -1])
+async def test_a_bound_that_lets_nothing_through_is_refused(ledger: Ledger, bytes_max: int) -> None:
+    with pytest.raises(InvalidPolicyError, match="must be at least 1"):
+        async with connect(ledger.url, payload_bytes_max=bytes_max):
+            pass
+    async with ledger.connect() as client:
+        with pytest.raises(InvalidPolicyError, match="must be at least 1"):
+            ledger.worker(client, step, payload_bytes_max=bytes_max)
 
 
 async def test_a_deadline_holds_for_a_run_that_left_memory(ledger: Ledger) -> None:

@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 from pledger import errors
 from pledger.cli.exits import NoLedgerError, WaitTimeoutError
 from pledger.client import Client, WorkflowHandle, connect
+from pledger.history import payloads
 
 T = TypeVar("T")
 
@@ -22,7 +23,12 @@ _RUN_ID_LENGTH: Final = 26
 
 @contextlib.asynccontextmanager
 async def opened(
-    url: str, namespace: str, *, may_create: bool = False, durability: str = "power"
+    url: str,
+    namespace: str,
+    *,
+    may_create: bool = False,
+    durability: str = "power",
+    payload_bytes_max: int = payloads.PAYLOAD_BYTES_MAX,
 ) -> AsyncIterator[Client]:
     """The client of the command's ledger.
 
@@ -38,7 +44,8 @@ async def opened(
             f"there is no ledger at {url} ({file.absolute()}). Name another with --url or PLEDGER_URL, or make this "
             "one: `pledger worker` and `pledger start` do it"
         )
-    async with connect(url, namespace=namespace, durability=durability) as client:
+    limits = {"payload_bytes_max": payload_bytes_max}
+    async with connect(url, namespace=namespace, durability=durability, **limits) as client:
         yield client
 
 

@@ -27,6 +27,7 @@ def signal(
         typer.Option("--message-id", help="Your name for it: sent again, it is delivered once.", show_default=False),
     ] = None,
     run_id: options.RunId = None,
+    payload_bytes_max: options.PayloadBytesMax = payloads.PAYLOAD_BYTES_MAX,
     url: options.Url = options.DEFAULT_URL,
     namespace: options.Namespace = "default",
     as_json: options.Json = False,
@@ -36,7 +37,7 @@ def signal(
     values = read_arguments(arguments or [])
 
     async def run() -> None:
-        async with opened(url, namespace) as client:
+        async with opened(url, namespace, payload_bytes_max=payload_bytes_max) as client:
             handle = await find_run(client, workflow_id, run_id)
             await handle.signal(name, *values, message_id=message_id)
 

@@ -25,6 +25,16 @@ Namespace: TypeAlias = Annotated[
     typer.Option("--namespace", metavar="NAME", envvar="PLEDGER_NAMESPACE", help="The namespace within the ledger."),
 ]
 Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Strict JSON on stdout; errors as JSON on stderr.")]
+PayloadBytesMax: TypeAlias = Annotated[
+    int,
+    typer.Option(
+        "--payload-bytes-max",
+        min=1,
+        metavar="BYTES",
+        envvar="PLEDGER_PAYLOAD_BYTES_MAX",
+        help="The most that one value may have. All who write to a ledger should have the same.",
+    ),
+]
 WorkflowId: TypeAlias = Annotated[
     str, typer.Argument(metavar="WORKFLOW_ID", help="The id that the run was started with.")
 ]

@@ -18,7 +18,7 @@ from pledger.cli.ledger import find_run, opened
 from pledger.cli.output import Output
 from pledger.cli.progress import Progress
 from pledger.client import Client, History
-from pledger.history import tracebacks
+from pledger.history import payloads, tracebacks
 from pledger.machine.context import RunIdentity
 
 #: Runs that differ, named in the answer for people.
@@ -40,6 +40,14 @@ class Replayed:
     problem: Exception | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Against:
+    """What histories are compared with: the code, and the bound that its workers have."""
+
+    code: Code
+    payload_bytes_max: int
+
+
 def replay(
     what: Annotated[
         str | None,
@@ -59,6 +67,7 @@ def replay(
         ),
     ] = "",
     run_id: options.RunId = None,
+    payload_bytes_max: options.PayloadBytesMax = payloads.PAYLOAD_BYTES_MAX,
     url: options.Url = options.DEFAULT_URL,
     namespace: options.Namespace = "default",
     as_json: options.Json = False,
@@ -78,13 +87,18 @@ def replay(
             "replay needs the code to compare with: --app your_module (or module:attribute), or PLEDGER_APP"
         )
     code = load_code(app)
+    against = Against(code, payload_bytes_max)
     if all_runs:
-        answers = asyncio.run(_replay_all(output, code, url, namespace, filter_))
+        answers = asyncio.run(_replay_all(output, against, url, namespace, filter_))
     else:
         assert what is not None
         file = Path(what)
         is_file = run_id is None and (file.is_file() or file.suffix == ".json")
-        one = _replay(code, _read_file(file)) if is_file else _replay_one(output, code, url, namespace, what, run_id)
+        one = (
+            _replay(against, _read_file(file))
+            if is_file
+            else _replay_one(output, against, url, namespace, what, run_id)
+        )
         answers = [asyncio.run(one)]
     return _show(output, code, answers)
 
@@ -92,19 +106,21 @@ def replay(
 # Replaying ------------------------------------------------------------------------------------------------------------
 
 
-async def _replay_one(output: Output, code: Code, url: str, namespace: str, what: str, run_id: str | None) -> Replayed:
+async def _replay_one(
+    output: Output, against: Against, url: str, namespace: str, what: str, run_id: str | None
+) -> Replayed:
     async with opened(url, namespace) as client:
         with Progress(output, f"replaying {what}"):
             handle = await find_run(client, what, run_id)
-            return await _replay(code, await handle.history(until_damage=True))
+            return await _replay(against, await handle.history(until_damage=True))
 
 
-async def _replay_all(output: Output, code: Code, url: str, namespace: str, filter_: str) -> list[Replayed]:
+async def _replay_all(output: Output, against: Against, url: str, namespace: str, filter_: str) -> list[Replayed]:
     answers: list[Replayed] = []
     async with opened(url, namespace) as client:
         with Progress(output, "runs replayed", await client.count(filter_)) as progress:
             async for history in _histories(client, filter_):
-                answers.append(await _replay(code, history))
+                answers.append(await _replay(against, history))
                 progress.advance()
     return answers
 
@@ -123,13 +139,13 @@ def _read_file(file: Path) -> History:
         raise errors.UsageError(f"{file}: {error}") from error
 
 
-async def _replay(code: Code, history: History) -> Replayed:
+async def _replay(against: Against, history: History) -> Replayed:
     run, events = history.identity, sum(len(each.events()) for each in history.transitions)
-    workflow = code.workflows.get(run.workflow_type)
+    workflow = against.code.workflows.get(run.workflow_type)
     if workflow is None:
         return Replayed(run, events, "unknown_type")
     try:
-        await history.replay(workflow)
+        await history.replay(workflow, payload_bytes_max=against.payload_bytes_max)
     except Exception as error:  # noqa: BLE001 - user code, which may raise anything
         # A bug that the code raises on the way is a difference too: live, it would block the run.
         return Replayed(run, events, "differs", error)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 from enum import Enum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
@@ -26,38 +26,46 @@ def _choices(policies: type[Enum]) -> str:
     return ", ".join(str(policy.value) for policy in policies)
 
 
+Type: TypeAlias = Annotated[str, typer.Argument(metavar="TYPE", help="The workflow's name.")]
+Id: TypeAlias = Annotated[
+    str, typer.Option("--id", metavar="WORKFLOW_ID", help="Your name for this piece of work, like order-7421.")
+]
+ExecutionTimeout: TypeAlias = Annotated[
+    timedelta | None,
+    typer.Option(
+        "--execution-timeout",
+        parser=parse_duration,
+        metavar="DURATION",
+        help="The run times out after so long.",
+        show_default=False,
+    ),
+]
+Reuse: TypeAlias = Annotated[
+    IdReusePolicy,
+    typer.Option(
+        "--id-reuse-policy", metavar="POLICY", help=f"When a closed run has the id: {_choices(IdReusePolicy)}."
+    ),
+]
+Conflict: TypeAlias = Annotated[
+    IdConflictPolicy,
+    typer.Option(
+        "--id-conflict-policy", metavar="POLICY", help=f"When an open run has the id: {_choices(IdConflictPolicy)}."
+    ),
+]
+
+
 def start(
-    workflow_type: Annotated[str, typer.Argument(metavar="TYPE", help="The workflow's name.")],
+    workflow_type: Type,
     arguments: options.Arguments = None,
     *,
-    workflow_id: Annotated[
-        str, typer.Option("--id", metavar="WORKFLOW_ID", help="Your name for this piece of work, like order-7421.")
-    ],
+    workflow_id: Id,
     task_queue: options.TaskQueue = "default",
     wait: options.Wait = False,
     timeout: options.Timeout = None,
-    execution_timeout: Annotated[
-        timedelta | None,
-        typer.Option(
-            "--execution-timeout",
-            parser=parse_duration,
-            metavar="DURATION",
-            help="The run times out after so long.",
-            show_default=False,
-        ),
-    ] = None,
-    reuse: Annotated[
-        IdReusePolicy,
-        typer.Option(
-            "--id-reuse-policy", metavar="POLICY", help=f"When a closed run has the id: {_choices(IdReusePolicy)}."
-        ),
-    ] = IdReusePolicy.SAME_INPUT,
-    conflict: Annotated[
-        IdConflictPolicy,
-        typer.Option(
-            "--id-conflict-policy", metavar="POLICY", help=f"When an open run has the id: {_choices(IdConflictPolicy)}."
-        ),
-    ] = IdConflictPolicy.SAME_INPUT,
+    execution_timeout: ExecutionTimeout = None,
+    reuse: Reuse = IdReusePolicy.SAME_INPUT,
+    conflict: Conflict = IdConflictPolicy.SAME_INPUT,
+    payload_bytes_max: options.PayloadBytesMax = payloads.PAYLOAD_BYTES_MAX,
     url: options.Url = options.DEFAULT_URL,
     namespace: options.Namespace = "default",
     as_json: options.Json = False,
@@ -72,7 +80,7 @@ def start(
     async def run() -> None:
         file = ledger_file(url)
         is_new_ledger = file is not None and not file.exists()
-        async with opened(url, namespace, may_create=True) as client:
+        async with opened(url, namespace, may_create=True, payload_bytes_max=payload_bytes_max) as client:
             handle = await client.start_workflow(
                 workflow_type,
                 *values,
@@ -93,17 +101,16 @@ def start(
             }
             if not wait:
                 _show_started(output, started)
-                await _note_missing_worker(output, client, task_queue)
-                return
             await _note_missing_worker(output, client, task_queue)
-            result = await _result(output, handle, timeout)
-            if as_json:
-                output.document({**started, "status": "completed", "result": result})
-            else:
-                output.document(result)
+            if wait:
+                _show_result(output, started, await _result(output, handle, timeout))
 
     asyncio.run(run())
     return 0
+
+
+def _show_result(output: Output, started: dict[str, Any], result: Any) -> None:
+    output.document({**started, "status": "completed", "result": result} if output.as_json else result)
 
 
 def _show_started(output: Output, started: dict[str, Any]) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any, Final, TypeAlias
 
 import typer
 
@@ -16,12 +17,14 @@ from pledger.cli.durations import parse_duration
 from pledger.cli.exits import Exit
 from pledger.cli.ledger import opened
 from pledger.cli.logs import set_up_logging
+from pledger.client import Client
+from pledger.history import payloads
 from pledger.worker import Worker
 
 logger = logging.getLogger("pledger.worker")
 
 #: Names listed in the first line of the log.
-_NAMES_MAX = 12
+_NAMES_MAX: Final = 12
 
 
 class LogLevel(StrEnum):
@@ -36,64 +39,74 @@ class Durability(StrEnum):
     PROCESS = "process"
 
 
+def _duration(flag: str, default: str, text: str) -> Any:
+    return typer.Option(flag, parser=parse_duration, metavar="DURATION", help=text, show_default=default)
+
+
+Target: TypeAlias = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODULE[:ATTRIBUTE]",
+        envvar="PLEDGER_APP",
+        help="Where the workflows and activities are: all that a module defines or imports, or what an object of "
+        "it lists (a list, or anything with `workflows` and `activities`).",
+        show_default=False,
+    ),
+]
+TaskQueue: TypeAlias = Annotated[
+    str, typer.Option("--task-queue", metavar="NAME", help="Only runs and activities of this queue.")
+]
+Activities: TypeAlias = Annotated[int, typer.Option("--max-concurrent-activities", min=1, help="Attempts at a time.")]
+Threads: TypeAlias = Annotated[
+    int, typer.Option("--max-activity-threads", min=1, help="Of these, plain (not async) ones.")
+]
+CachedRuns: TypeAlias = Annotated[
+    int, typer.Option("--max-cached-runs", min=1, help="Runs kept in memory; others come back by replay.")
+]
+HistoryEvents: TypeAlias = Annotated[
+    int, typer.Option("--max-history-events", min=1, help="A run with so many events is parked, its state intact.")
+]
+Lease: TypeAlias = Annotated[timedelta, _duration("--lease", "5s", "Silent for so long, the worker is taken for dead.")]
+Grace: TypeAlias = Annotated[
+    timedelta, _duration("--grace", "30s", "How long running activities may go on after SIGTERM.")
+]
+DeadlockTimeout: TypeAlias = Annotated[
+    timedelta,
+    _duration(
+        "--deadlock-timeout", "30s", "Workflow code that has not waited for so long is interrupted; 0: it never is."
+    ),
+]
+Verify: TypeAlias = Annotated[
+    float, typer.Option("--verify", min=0.0, max=1.0, help="The share of finished runs that is replayed and compared.")
+]
+BuildId: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--build-id", help="The identity of this code in histories.", show_default="from its sources"),
+]
+Identity: TypeAlias = Annotated[
+    str | None, typer.Option("--identity", help="What people call this process.", show_default="pid@host")
+]
+Durable: TypeAlias = Annotated[
+    Durability, typer.Option("--durability", help="What commits survive: power loss, or only the process's death.")
+]
+
+
 def worker(
-    target: Annotated[
-        str,
-        typer.Argument(
-            metavar="MODULE[:ATTRIBUTE]",
-            envvar="PLEDGER_APP",
-            help="Where the workflows and activities are: all that a module defines or imports, or what an object of "
-            "it lists (a list, or anything with `workflows` and `activities`).",
-            show_default=False,
-        ),
-    ],
+    target: Target,
     *,
-    task_queue: Annotated[
-        str, typer.Option("--task-queue", metavar="NAME", help="Only runs and activities of this queue.")
-    ] = "default",
-    max_concurrent_activities: Annotated[
-        int, typer.Option("--max-concurrent-activities", min=1, help="Attempts at a time.")
-    ] = 1_000,
-    max_activity_threads: Annotated[
-        int, typer.Option("--max-activity-threads", min=1, help="Of these, plain (not async) ones.")
-    ] = 64,
-    max_cached_runs: Annotated[
-        int, typer.Option("--max-cached-runs", min=1, help="Runs kept in memory; others come back by replay.")
-    ] = 1_000,
-    lease: Annotated[
-        timedelta,
-        typer.Option(
-            "--lease",
-            parser=parse_duration,
-            metavar="DURATION",
-            help="Silent for so long, the worker is taken for dead.",
-            show_default="5s",
-        ),
-    ] = timedelta(seconds=5),
-    grace: Annotated[
-        timedelta,
-        typer.Option(
-            "--grace",
-            parser=parse_duration,
-            metavar="DURATION",
-            help="How long running activities may go on after SIGTERM.",
-            show_default="30s",
-        ),
-    ] = timedelta(seconds=30),
-    verify: Annotated[
-        float,
-        typer.Option("--verify", min=0.0, max=1.0, help="The share of finished runs that is replayed and compared."),
-    ] = 0.01,
-    build_id: Annotated[
-        str | None,
-        typer.Option("--build-id", help="The identity of this code in histories.", show_default="from its sources"),
-    ] = None,
-    identity: Annotated[
-        str | None, typer.Option("--identity", help="What people call this process.", show_default="pid@host")
-    ] = None,
-    durability: Annotated[
-        Durability, typer.Option("--durability", help="What commits survive: power loss, or only the process's death.")
-    ] = Durability.POWER,
+    task_queue: TaskQueue = "default",
+    max_concurrent_activities: Activities = 1_000,
+    max_activity_threads: Threads = 64,
+    max_cached_runs: CachedRuns = 1_000,
+    max_history_events: HistoryEvents = 500_000,
+    payload_bytes_max: options.PayloadBytesMax = payloads.PAYLOAD_BYTES_MAX,
+    lease: Lease = timedelta(seconds=5),
+    grace: Grace = timedelta(seconds=30),
+    deadlock_timeout: DeadlockTimeout = timedelta(seconds=30),
+    verify: Verify = 0.01,
+    build_id: BuildId = None,
+    identity: Identity = None,
+    durability: Durable = Durability.POWER,
     log_level: Annotated[LogLevel, typer.Option("--log-level")] = LogLevel.INFO,
     url: options.Url = options.DEFAULT_URL,
     namespace: options.Namespace = "default",
@@ -105,31 +118,33 @@ def worker(
     Any number of workers may share a ledger. With --json, the log is one JSON object a line on stdout.
     """
     set_up_logging(log_level, as_json=as_json)
-    code = load_code(target)
-
-    async def run() -> None:
-        async with opened(url, namespace, may_create=True, durability=durability) as client:
-            works = Worker(
-                client,
-                workflows=list(code.workflows.values()),
-                activities=list(code.activities.values()),
-                task_queue=task_queue,
-                max_concurrent_activities=max_concurrent_activities,
-                max_activity_threads=max_activity_threads,
-                max_cached_runs=max_cached_runs,
-                lease=lease,
-                grace=grace,
-                build_id=build_id,
-                identity=identity,
-                verify=verify,
-            )
-            where = url if namespace == "default" else f"namespace {namespace!r} in {url}"
-            logger.info("task queue %r of %s: %s", task_queue, where, _contents(code))
-            await works.run()
-        logger.info("stopped; every run is handed back")
-
-    asyncio.run(run())
+    settings: dict[str, Any] = {
+        "task_queue": task_queue,
+        "max_concurrent_activities": max_concurrent_activities,
+        "max_activity_threads": max_activity_threads,
+        "max_cached_runs": max_cached_runs,
+        "max_history_events": max_history_events,
+        "lease": lease,
+        "grace": grace,
+        "deadlock_timeout": deadlock_timeout or None,
+        "verify": verify,
+        "build_id": build_id,
+        "identity": identity,
+    }
+    ledger = opened(url, namespace, may_create=True, durability=durability, payload_bytes_max=payload_bytes_max)
+    where = url if namespace == "default" else f"namespace {namespace!r} in {url}"
+    asyncio.run(_work(load_code(target), ledger, where, settings))
     return Exit.OK
+
+
+async def _work(code: Code, ledger: AbstractAsyncContextManager[Client], where: str, settings: dict[str, Any]) -> None:
+    """Until it is told to stop. settings: those of `Worker`."""
+    workflows, activities = list(code.workflows.values()), list(code.activities.values())
+    async with ledger as client:
+        works = Worker(client, workflows=workflows, activities=activities, **settings)
+        logger.info("task queue %r of %s: %s", settings["task_queue"], where, _contents(code))
+        await works.run()
+    logger.info("stopped; every run is handed back")
 
 
 def _contents(code: Code) -> str:

@@ -13,6 +13,7 @@ from pledger.engine.committer import Committer
 from pledger.engine.outage import Outage, Subject
 from pledger.engine.session import LedgerClock
 from pledger.errors import StoreError
+from pledger.history import payloads
 
 if TYPE_CHECKING:
     from pledger.engine.engine import Engine
@@ -28,6 +29,7 @@ CLOCK_AGE_S: Final = 5.0
 class Connection:
     """Shared by a client and the workers on it.
 
+    payload_bytes_max: of one value that they write; a worker may have a bound of its own.
     entropy: gives random bytes, for run ids and seeds. heart_arguments: what a new heart of this process's kind takes.
     """
 
@@ -36,11 +38,13 @@ class Connection:
         store: Store,
         *,
         namespace: str = "default",
+        payload_bytes_max: int = payloads.PAYLOAD_BYTES_MAX,
         monotonic: Callable[[], float] = time.monotonic,
         entropy: Callable[[int], bytes] = os.urandom,
     ) -> None:
         self.store = store
         self.namespace = namespace
+        self.payload_bytes_max = payload_bytes_max
         self.entropy = entropy
         self.monotonic = monotonic
         self.loop = asyncio.get_running_loop()

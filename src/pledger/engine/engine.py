@@ -128,7 +128,7 @@ class Engine:
         )
         self.activities.slots.freed = self._intake.slot_freed
         self._verification = Verification(
-            connection.store, self.workflows, self._loop, randomness, limits.verified_share
+            connection.store, self.workflows, self._loop, randomness, limits.verified_share, limits.payload_bytes_max
         )
 
     # Life -------------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from pledger import errors
 from pledger.engine.callbacks import in_callback
 from pledger.engine.loading import HistoryReader, identity_of
-from pledger.history import tracebacks
+from pledger.history import payloads, tracebacks
 from pledger.machine.machine import Machine
 
 if TYPE_CHECKING:
@@ -29,7 +29,8 @@ QUEUE_MAX: Final = 100
 
 
 class Verification:
-    """share: of the finished runs, 0.0 to 1.0. failures: what was found, newest last."""
+    """share: of the finished runs, 0.0 to 1.0. failures: what was found, newest last. payload_bytes_max: of the runs'
+    worker: code may have caught that a value was too large."""
 
     def __init__(
         self,
@@ -38,12 +39,14 @@ class Verification:
         loop: asyncio.AbstractEventLoop,
         randomness: random.Random,
         share: float,
+        payload_bytes_max: int,
     ) -> None:
         self._store = store
         self._definitions = definitions
         self._loop = loop
         self._random = randomness
         self._share = share
+        self._payload_bytes_max = payload_bytes_max
         self._waiting: list[int] = []
         self._task: asyncio.Task[None] | None = None
         self.verified = 0
@@ -68,7 +71,7 @@ class Verification:
             if definition is None:
                 continue
             try:
-                await replay_run(self._store, row, definition, self._loop)
+                await replay_run(self._store, row, definition, self._loop, self._payload_bytes_max)
                 self.verified += 1
             except errors.PledgerError as error:
                 self.failures.append(error)
@@ -81,12 +84,18 @@ class Verification:
             await asyncio.sleep(0)
 
 
-async def replay_run(store: Store, row: RunRow, definition: WorkflowDefinition, loop: asyncio.AbstractEventLoop) -> int:
+async def replay_run(
+    store: Store,
+    row: RunRow,
+    definition: WorkflowDefinition,
+    loop: asyncio.AbstractEventLoop,
+    payload_bytes_max: int = payloads.PAYLOAD_BYTES_MAX,
+) -> int:
     """Replay the whole history of a run, page by page, each in a plain callback of the loop; how many events it had.
 
     Raises NondeterminismError at the first difference, CorruptHistoryError for a damaged history.
     """
-    machine = Machine(definition, identity_of(row))
+    machine = Machine(definition, identity_of(row), payload_bytes_max=payload_bytes_max)
     reader = HistoryReader(store, row.run_key, row.run_id)
     try:
         while page := await reader.next_page():

@@ -9,29 +9,36 @@ from pathlib import Path
 from typing import Any
 
 from pledger.client import History
+from pledger.history import payloads
 from pledger.machine import guards
 from pledger.machine.definitions import WorkflowDefinition
 from pledger.machine.machine import Machine
 
 
-def replay(history: History | bytes | str | Path, workflow: Callable[..., Any] | type) -> int:
+def replay(
+    history: History | bytes | str | Path,
+    workflow: Callable[..., Any] | type,
+    *,
+    payload_bytes_max: int = payloads.PAYLOAD_BYTES_MAX,
+) -> int:
     """Replay a history against the workflow; how many events it has.
 
     history: from `handle.history()`, the JSON text that `pledger history --json` writes, or the path of a file with it.
+    payload_bytes_max: that of the worker.
     Raises NondeterminismError naming the first difference, PayloadError for what is no history, what the code raises.
     """
     found = history if isinstance(history, History) else _read(history)
     definition = WorkflowDefinition.of(workflow)
     guards.install()
     if asyncio._get_running_loop() is None:  # noqa: SLF001 - documented for event loops
-        return _replay(found, definition)
+        return _replay(found, definition, payload_bytes_max)
     # Workflow code never runs inside a task of another loop (see `machine.loop`): from one, go to another thread.
     with ThreadPoolExecutor(1) as thread:
-        return thread.submit(_replay, found, definition).result()
+        return thread.submit(_replay, found, definition, payload_bytes_max).result()
 
 
-def _replay(history: History, definition: WorkflowDefinition) -> int:
-    machine = Machine(definition, history.identity)
+def _replay(history: History, definition: WorkflowDefinition, payload_bytes_max: int) -> int:
+    machine = Machine(definition, history.identity, payload_bytes_max=payload_bytes_max)
     try:
         for transition in history.transitions:
             machine.replay(transition)
