@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, Required, TypedDict, TypeVar, Unpack, cast, overload
 
 from pledger import errors
 from pledger.engine import listing, port
@@ -49,6 +49,8 @@ __all__ = [
 ]
 
 
+T = TypeVar("T")
+
 #: Longer than any name that a person gives; ids stand in indices and in every message.
 ID_CHARACTERS_MAX: Final = 1_000
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
@@ -85,12 +87,30 @@ async def connect(
         await connection.close()
 
 
+class StartOptions(TypedDict, total=False):
+    """How a run is started, see `Client.start_workflow`."""
+
+    id: Required[str]
+    task_queue: str
+    id_reuse_policy: IdReusePolicy
+    id_conflict_policy: IdConflictPolicy
+    execution_timeout: timedelta | None
+
+
 class Client:
     """Made by `connect`. Safe to share among the tasks of one event loop."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
 
+    @overload
+    async def start_workflow(
+        self, workflow: Callable[..., Coroutine[Any, Any, T]], *args: Any, **options: Unpack[StartOptions]
+    ) -> WorkflowHandle[T]: ...
+    @overload
+    async def start_workflow(
+        self, workflow: type | str, *args: Any, **options: Unpack[StartOptions]
+    ) -> WorkflowHandle[Any]: ...
     async def start_workflow(
         self,
         workflow: Callable[..., Any] | type | str,
@@ -168,7 +188,13 @@ class Client:
             )
         raise self._taken(start, existing)
 
-    async def execute_workflow(self, workflow: Callable[..., Any] | type | str, *args: Any, **options: Any) -> Any:
+    @overload
+    async def execute_workflow(
+        self, workflow: Callable[..., Coroutine[Any, Any, T]], *args: Any, **options: Unpack[StartOptions]
+    ) -> T: ...
+    @overload
+    async def execute_workflow(self, workflow: type | str, *args: Any, **options: Unpack[StartOptions]) -> Any: ...
+    async def execute_workflow(self, workflow: Any, *args: Any, **options: Any) -> Any:
         """Start a run and wait for its result; options as in `start_workflow`."""
         return await (await self.start_workflow(workflow, *args, **options)).result()
 

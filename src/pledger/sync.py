@@ -10,10 +10,10 @@ import contextlib
 import inspect
 import logging
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar, overload
 
 from pledger.client import CancelVerdict, Client, Description, History, RunSummary, WorkflowHandle, connect
 from pledger.errors import StoreError, UsageError
@@ -157,14 +157,32 @@ class SyncHandle:
         return history
 
 
+@overload
 def run(
-    workflow: Callable[..., Coroutine[Any, Any, T]] | type,
+    workflow: Callable[..., Coroutine[Any, Any, T]],
+    *args: Any,
+    id: str,
+    url: str = ...,
+    activities: Sequence[object] | None = ...,
+    timeout: timedelta | None = ...,
+) -> T: ...
+@overload
+def run(
+    workflow: type,
+    *args: Any,
+    id: str,
+    url: str = ...,
+    activities: Sequence[object] | None = ...,
+    timeout: timedelta | None = ...,
+) -> Any: ...
+def run(
+    workflow: Callable[..., Any] | type,
     *args: Any,
     id: str,  # noqa: A002 - the field's name for it
     url: str = "sqlite:///pledger.db",
-    activities: list[Any] | None = None,
+    activities: Sequence[object] | None = None,
     timeout: timedelta | None = None,
-) -> T:
+) -> Any:
     """The whole thing in a script: open the ledger, work, start the run, wait for its result.
 
     A second call with the same id and input, after a crash or the end, gives the same run and its result.
@@ -184,8 +202,7 @@ def run(
                 telling.cancel()
                 await asyncio.wait([telling])
 
-    result: T = asyncio.run(main())
-    return result
+    return asyncio.run(main())
 
 
 async def _tell_holder(client: Client, handle: WorkflowHandle[Any]) -> None:

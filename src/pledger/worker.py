@@ -8,7 +8,7 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -51,8 +51,9 @@ class Worker:
         self,
         client: Client,
         *,
-        workflows: Sequence[Callable[..., Any] | type] = (),
-        activities: Sequence[Callable[..., Any]] = (),
+        # Any object: a list of definitions that differ in their types is a list[object] to the type checker.
+        workflows: Sequence[object] = (),
+        activities: Sequence[object] = (),
         task_queue: str = "default",
         max_concurrent_activities: int = 1_000,
         max_activity_threads: int = 64,

@@ -29,7 +29,7 @@ from collections.abc import (
 )
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, overload
 
 from pledger.errors import UsageError
 from pledger.history import payloads
@@ -166,8 +166,33 @@ def query(fn: Any = None, /, *, name: str | None = None) -> Any:
 # Activities -----------------------------------------------------------------------------------------------------------
 
 
+class CallOptions(TypedDict, total=False):
+    """The options of one call of an activity, see `start_activity`."""
+
+    start_to_close_timeout: timedelta | None
+    schedule_to_close_timeout: timedelta | None
+    schedule_to_start_timeout: timedelta | None
+    heartbeat_timeout: timedelta | None
+    retry_policy: RetryPolicy | None
+    task_queue: str | None
+    cancellation_type: CancellationType | None
+    idempotency_key: str | None
+
+
+@overload
 def start_activity(
-    activity: ActivityDefinition[..., T] | str | Callable[..., Any],
+    activity: ActivityDefinition[..., T], *args: Any, **options: Unpack[CallOptions]
+) -> ActivityHandle[T]: ...
+@overload
+def start_activity(
+    activity: str, *args: Any, result_type: type[T], **options: Unpack[CallOptions]
+) -> ActivityHandle[T]: ...
+@overload
+def start_activity(
+    activity: str, *args: Any, result_type: Any = ..., **options: Unpack[CallOptions]
+) -> ActivityHandle[Any]: ...
+def start_activity(
+    activity: ActivityDefinition[..., Any] | str,
     *args: Any,
     start_to_close_timeout: timedelta | None = None,
     schedule_to_close_timeout: timedelta | None = None,
@@ -178,7 +203,7 @@ def start_activity(
     cancellation_type: CancellationType | None = None,
     idempotency_key: str | None = None,
     result_type: Any = Any,
-) -> ActivityHandle[T]:
+) -> ActivityHandle[Any]:
     """Schedule an activity and go on; awaiting the handle gives its result.
 
     activity: a defined one, or its name where another program defines it (then result_type says what comes back).
@@ -222,12 +247,17 @@ def start_activity(
     )
 
 
+@overload
+async def execute_activity(activity: ActivityDefinition[..., T], *args: Any, **options: Unpack[CallOptions]) -> T: ...
+@overload
+async def execute_activity(activity: str, *args: Any, result_type: type[T], **options: Unpack[CallOptions]) -> T: ...
+@overload
 async def execute_activity(
-    activity: ActivityDefinition[..., T] | str | Callable[..., Any], *args: Any, **options: Any
-) -> T:
+    activity: str, *args: Any, result_type: Any = ..., **options: Unpack[CallOptions]
+) -> Any: ...
+async def execute_activity(activity: Any, *args: Any, **options: Any) -> Any:
     """Schedule an activity and wait for its result. Options as in `start_activity`."""
-    handle: ActivityHandle[T] = start_activity(activity, *args, **options)
-    return await handle
+    return await start_activity(activity, *args, **options)
 
 
 # Time, chance, identity -----------------------------------------------------------------------------------------------

@@ -63,8 +63,8 @@ class Setup:
 
     def __init__(
         self,
-        workflows: Sequence[Callable[..., Any] | type],
-        activities: Sequence[Callable[..., Any]],
+        workflows: Sequence[object],
+        activities: Sequence[object],
         *,
         task_queue: str,
         now: datetime | None,
@@ -103,8 +103,8 @@ class Setup:
 
 def environment(
     *,
-    workflows: Sequence[Callable[..., Any] | type],
-    activities: Sequence[Callable[..., Any]] = (),
+    workflows: Sequence[object],
+    activities: Sequence[object] = (),
     task_queue: str = "default",
     now: datetime | None = None,
     allow_blocked: bool = False,
@@ -374,7 +374,11 @@ def _wrong_loop() -> errors.UsageError:
 # Activities -----------------------------------------------------------------------------------------------------------
 
 
-def _as_activity(found: Callable[..., Any]) -> ActivityDefinition[Any, Any]:
+def _as_activity(found: object) -> ActivityDefinition[Any, Any]:
+    if not callable(found):
+        raise errors.UsageError(
+            f"{found!r} is not an activity: give a definition, or a function that stands in for one"
+        )
     definition = found if isinstance(found, ActivityDefinition) else activity.defn(found)
     if definition.executor == "process":
         # Its own process would answer from outside of virtual time. The function is the same, and so are heartbeats.

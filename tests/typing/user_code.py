@@ -1,0 +1,107 @@
+"""Code as users write it, with no annotation that they would not need: the test beside it has mypy --strict check it.
+
+Never run. An ignore that is not needed is an error too: so it also says what must be refused.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any, assert_type
+
+import pledger
+from pledger import SyncClient, Worker, activity, connect, workflow
+from pledger.client import WorkflowHandle
+from pledger.testing import environment
+
+SOON = timedelta(seconds=30)
+
+
+@activity.defn
+async def charge(order: int) -> str:
+    return f"receipt for {order}"
+
+
+@activity.defn(start_to_close_timeout=SOON)
+def ship(address: str, boxes: int = 1) -> None: ...
+
+
+@activity.defn
+def weigh(boxes: list[str]) -> dict[str, int]:
+    return dict.fromkeys(boxes, 1)
+
+
+@workflow.defn
+async def fulfil(order: int) -> int:
+    # The plain call is typed whole, arguments and result.
+    assert_type(await charge(order), str)
+    assert_type(await weigh(["a"]), dict[str, int])
+    await ship("here", boxes=2)
+    await charge("one")  # type: ignore[arg-type]
+    await ship()  # type: ignore[call-arg]
+    # With options of the call, the result and the options are.
+    assert_type(await workflow.execute_activity(charge, order), str)
+    assert_type(await workflow.execute_activity(weigh, ["a"], start_to_close_timeout=SOON), dict[str, int])
+    handle = workflow.start_activity(charge, order, task_queue="cards")
+    assert_type(handle, workflow.ActivityHandle[str])
+    assert_type(await handle, str)
+    await workflow.execute_activity(charge, order, start_to_close=SOON)  # type: ignore[call-overload]
+    await workflow.execute_activity(charge, order, start_to_close_timeout=30)  # type: ignore[call-overload]
+    # By name, the result is what the caller says.
+    assert_type(await workflow.execute_activity("price", order, result_type=int), int)
+    assert_type(await workflow.execute_activity("prices", order, result_type=list[int]), list[int])
+    named = workflow.start_activity("price", order)
+    assert_type(named, workflow.ActivityHandle[Any])
+    return order
+
+
+@workflow.defn(name="Order", deadline=timedelta(days=2))
+class Order:
+    @workflow.init
+    def __init__(self, address: str) -> None:
+        self.sent = False
+
+    @workflow.run
+    async def run(self, address: str) -> list[str]:
+        await workflow.wait_condition(lambda: self.sent)
+        await workflow.wait_condition(workflow.all_handlers_finished)
+        return [address]
+
+    @workflow.signal
+    async def send(self, boxes: int) -> None:
+        self.sent = boxes > 0
+
+    @workflow.query
+    def is_sent(self) -> bool:
+        return self.sent
+
+
+#: Definitions that differ in their types, by name and in place.
+WORKFLOWS = [fulfil, Order]
+ACTIVITIES = [charge, ship, weigh]
+
+
+async def main() -> None:
+    async with (
+        connect("sqlite:///orders.db") as client,
+        Worker(client, workflows=WORKFLOWS, activities=ACTIVITIES),
+        Worker(client, workflows=[Order, fulfil], activities=[charge, ship, weigh], task_queue="here"),
+        Worker(client, activities=(charge, ship), task_queue="cards"),
+    ):
+        handle = await client.start_workflow(fulfil, 7, id="order-7", execution_timeout=timedelta(days=1))
+        assert_type(handle, WorkflowHandle[int])
+        assert_type(await handle.result(), int)
+        assert_type(await client.execute_workflow(fulfil, 7, id="order-7"), int)
+        assert_type(await client.start_workflow(Order, "here", id="order-8"), WorkflowHandle[Any])
+        assert_type(await client.start_workflow("Order", "here", id="order-8"), WorkflowHandle[Any])
+        assert_type(await client.start_workflow(Order.run, "here", id="order-8"), WorkflowHandle[list[str]])
+        await client.start_workflow(fulfil, 7)  # type: ignore[call-overload]
+        await client.start_workflow(fulfil, 7, id="order-7", timeout=SOON)  # type: ignore[call-overload]
+
+
+def script() -> None:
+    assert_type(pledger.run(fulfil, 7, id="order-7"), int)
+    assert_type(pledger.run(Order, "here", id="order-8", activities=ACTIVITIES), Any)
+    with SyncClient("sqlite:///orders.db") as client:
+        client.start_workflow(fulfil, 7, id="order-7").signal(Order.send, 2)
+    with environment(workflows=WORKFLOWS, activities=ACTIVITIES) as env:
+        env.run(fulfil, 7)
