@@ -265,7 +265,7 @@ class Client:
 
         def done(answer: port.Answer) -> None:
             if isinstance(answer, port.Started) and start.owner is None:
-                engine.message_sent(answer.run_key, None)
+                engine.changed()
             if future.done():
                 return
             if isinstance(answer, Exception):

@@ -257,7 +257,7 @@ class WorkflowHandle(Generic[T]):
             message_id is not None,
             connection.session_keys(),
         )
-        answer = await connection.committer.write(operation)
+        answer = await connection.send(operation)
         if answer is port.Reply.CLOSED:
             row = await connection.store.read_run(run_key)
             what = "request to cancel" if kind == "cancel" else kind
@@ -266,8 +266,6 @@ class WorkflowHandle(Generic[T]):
                 f"{'' if kind == 'cancel' else '; to go on with it, start a run under another workflow id'}",
                 status=row.status,
             )
-        if isinstance(answer, port.Sent):
-            connection.message_sent(run_key, answer.owner)
 
     async def _ask(self, row: RunRow, name: str, body: bytes, timeout: timedelta) -> bytes | None:
         connection = self._connection
@@ -278,7 +276,8 @@ class WorkflowHandle(Generic[T]):
         now_ms = await connection.now_ms()
         expires_ms = now_ms + milliseconds(timeout)
         request_key = await store.ask(row.run_key, "query", name, body, expires_ms)
-        connection.message_sent(row.run_key, None)
+        for engine in connection.engines:
+            engine.changed()
         delay = 0.002
         while await connection.now_ms() < expires_ms:
             await asyncio.sleep(delay)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+import pytest
+
 from pledger import Client, Worker, activity, workflow
 from pledger.engine.connection import Connection
-from pledger.engine.port import Answer, Operation, StartRun
+from pledger.engine.port import Answer, Operation, Send, StartRun
+from pledger.errors import StoreUnavailableError
 from pledger.store.memory import MemoryStore, State
-from tests.engine.harness import PATIENCE_S
+from tests.engine.harness import PATIENCE_S, until
 
 
 @activity.defn(task_queue="elsewhere")
@@ -58,3 +61,69 @@ async def test_an_outcome_that_is_faster_than_the_news_of_the_birth() -> None:
         assert await handle.result() == "news"
     for connection in (here, there):
         await connection.close()
+
+
+@workflow.defn
+class Waits:
+    def __init__(self) -> None:
+        self.told = ""
+
+    @workflow.run
+    async def run(self) -> str:
+        await workflow.wait_condition(lambda: self.told)
+        return self.told
+
+    @workflow.signal
+    def tell(self, what: str) -> None:
+        self.told = what
+
+
+class SlowMessages(MemoryStore):
+    """A message is stored; the answer comes once the test lets it, or is an error."""
+
+    def __init__(self, state: State) -> None:
+        super().__init__(state)
+        self.stored = asyncio.Event()
+        self.answer = asyncio.Event()
+        self.lost = False
+
+    def commit(self, batch: Sequence[Operation]) -> asyncio.Future[list[Answer]]:
+        done = super().commit(batch)
+        return asyncio.ensure_future(self._slow(done)) if any(isinstance(each, Send) for each in batch) else done
+
+    async def _slow(self, done: asyncio.Future[list[Answer]]) -> list[Answer]:
+        answers = await done
+        self.stored.set()
+        await self.answer.wait()
+        if self.lost:
+            raise StoreUnavailableError("the answer is lost")
+        return answers
+
+
+async def test_a_message_whose_answer_is_lost_is_delivered_all_the_same() -> None:
+    """Its sender and the run's owner are one process: no wake-up is stored, and the sender may never try again."""
+    store = SlowMessages(State())
+    store.lost = True
+    store.answer.set()
+    connection = Connection(store)
+    async with asyncio.timeout(PATIENCE_S), Worker(Client(connection), workflows=[Waits]):
+        handle = await Client(connection).start_workflow(Waits, id="waits")
+        await until(lambda: connection.engines[0].runs.active)
+        with pytest.raises(StoreUnavailableError):
+            await handle.signal(Waits.tell, "news", message_id="1")
+        assert await handle.result() == "news"
+    await connection.close()
+
+
+async def test_a_message_whose_sender_gave_up_waiting_is_delivered_all_the_same() -> None:
+    store = SlowMessages(State())
+    connection = Connection(store)
+    async with asyncio.timeout(PATIENCE_S), Worker(Client(connection), workflows=[Waits]):
+        handle = await Client(connection).start_workflow(Waits, id="waits")
+        sending = asyncio.create_task(handle.signal(Waits.tell, "news"))
+        await store.stored.wait()
+        sending.cancel()
+        await asyncio.wait([sending])
+        store.answer.set()
+        assert await handle.result() == "news"
+    await connection.close()

@@ -70,11 +70,16 @@ class Committer:
         if not self._scheduled:
             self.kick()
 
-    def write(self, operation: Operation) -> asyncio.Future[Answer]:
-        """The same for those who wait in a task. The future raises what the answer would hold."""
+    def write(self, operation: Operation, then: Callable[[Answer], None] | None = None) -> asyncio.Future[Answer]:
+        """The same for those who wait in a task. The future raises what the answer would hold.
+
+        then: gets the answer too, before the one who waits and also when nobody waits any more.
+        """
         future: asyncio.Future[Answer] = self._loop.create_future()
 
         def done(answer: Answer) -> None:
+            if then is not None:
+                then(answer)
             if future.done():
                 return  # its waiter was cancelled; the operation is written all the same
             if isinstance(answer, Exception):

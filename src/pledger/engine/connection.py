@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from pledger.engine import port
 from pledger.engine.committer import Committer
 from pledger.engine.outage import Outage, Subject
 from pledger.engine.session import LedgerClock
@@ -106,9 +107,14 @@ class Connection:
     def session_keys(self) -> list[int]:
         return [engine.session.key for engine in self.engines]
 
-    def message_sent(self, run_key: int, owner: int | None) -> None:
-        for engine in self.engines:
-            engine.message_sent(run_key, owner)
+    def send(self, message: port.Send) -> asyncio.Future[port.Answer]:
+        """Write a message, and tell the run's owner of it if that is in this process: no wake-up is stored for it."""
+
+        def tell(answer: port.Answer) -> None:
+            for engine in self.engines:
+                engine.message_sent(message.run_key, answer)
+
+        return self.committer.write(message, tell)
 
     # Waiting for runs -------------------------------------------------------------------------------------------------
 

@@ -215,12 +215,14 @@ class Engine:
     ) -> None:
         self.runs.begin(start, started, identity, done)
 
-    def message_sent(self, run_key: int, owner: int | None) -> None:
-        """A message for the run is durable; owner: the session that holds it."""
-        if owner == self.session.key:
-            self._intake.mail(run_key)
-        elif owner is None:
+    def message_sent(self, run_key: int, answer: port.Answer) -> None:
+        """A message for the run was written. Was it there before, or is the answer lost, then nobody may have been told
+        of it yet: so the run's mail is looked at, in case it is here."""
+        owner = answer.owner if isinstance(answer, port.Sent) else self.session.key
+        if owner is None:
             self._intake.changed()
+        elif owner == self.session.key and answer is not port.Reply.CLOSED:
+            self._intake.mail(run_key)
 
     async def query(self, run_key: int, name: str, args: bytes) -> bytes | None:
         """Ask a run that this worker holds; JSON, or None when the run has left memory before it could answer.
@@ -248,7 +250,7 @@ class Engine:
             self._loop.call_soon(self.runs.ended_elsewhere, run)
 
     def changed(self) -> None:
-        """Another process may have written."""
+        """Somebody may have written: there may be something to claim, or news for a run that is here."""
         self._intake.changed()
 
     # What became of runs ----------------------------------------------------------------------------------------------
