@@ -1,0 +1,110 @@
+"""Any program gives what it must: live, with workers that die under it, and replayed; and so does every part of it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from pledger.client import History
+from pledger.history import transition
+from pledger.history.state import fold
+from pledger.history.transition import Transition
+from pledger.machine.context import RunIdentity
+from pledger.machine.definitions import WorkflowDefinition
+from pledger.machine.machine import Machine
+from pledger.testing import Faults, Simulation, replay
+from tests.properties.programs import ACTIVITIES, PROGRAMS, Interpreter, Program, RefusedError, call, expected
+
+#: Workers die and stand still, and answers are lost: more often than in any life.
+TROUBLE = Faults(
+    kill=0.2, kill_at_commit=0.05, restart=0.05, pause=0.1, reply_lost=0.05, duplicate_message=0.3, effect_refused=0.2
+)
+SEEDS = st.integers(0, 2**32)
+#: A simulation takes its time: half as many examples as elsewhere.
+FEWER = settings(max_examples=settings().max_examples // 2)
+
+
+def run(program: Program, seed: int, faults: Faults) -> Simulation:
+    """Run it in a simulation, which replays its history too, and holds it against every promise."""
+    sim = Simulation(
+        seed,
+        workflows=[Interpreter],
+        activities=ACTIVITIES,
+        faults=faults,
+        workers=2,
+        settle=timedelta(hours=1),
+    )
+    sim.start(Interpreter, program, id="program", then=call)
+    sim.run_until_idle()
+    sim.check()
+    return sim
+
+
+def result(sim: Simulation) -> Any:
+    outcomes = {(outcome.status, repr(outcome.value)) for outcome in sim.programs[0].journal.outcomes}
+    assert len(outcomes) == 1, outcomes
+    return sim.programs[0].journal.outcomes[0].value
+
+
+def right_result(program: Program) -> Any:
+    try:
+        return expected(program)
+    except RefusedError:
+        return "refused"
+
+
+def history(sim: Simulation) -> History:
+    (run_key,) = sim.state.runs
+    row = sim.state.runs[run_key]
+    identity = RunIdentity(
+        namespace=row.namespace,
+        workflow_id=row.workflow_id,
+        run_id=row.run_id,
+        workflow_type=row.workflow_type,
+        task_queue=row.task_queue,
+    )
+    return History(identity, tuple(transition.decode(each.body) for each in sim.state.histories[run_key]))
+
+
+@given(program=PROGRAMS, seed=SEEDS)
+@FEWER
+@example(["race", ["flaky", 1], ["shielded", ["signals", 3]], ["expiring", ["gather", ["act", 1], ["draw"]], 10]], 1)
+def test_a_program_gives_what_it_must(program: Program, seed: int) -> None:
+    assert result(run(program, seed, Faults())) == right_result(program)
+
+
+@given(program=PROGRAMS, seed=SEEDS)
+@FEWER
+@example(["finally", ["group", ["fail", 1], ["flaky", 2], ["sleep", 3000]], ["lock", ["plain", 1], ["act", 2]]], 2)
+def test_a_program_gives_the_same_while_its_workers_die(program: Program, seed: int) -> None:
+    assert result(run(program, seed, TROUBLE)) == right_result(program)
+
+
+@given(program=PROGRAMS, seed=SEEDS, data=st.data())
+@FEWER
+def test_any_part_of_a_history_replays_and_folds(program: Program, seed: int, data: st.DataObject) -> None:
+    whole = history(run(program, seed, Faults()))
+    at = data.draw(st.integers(1, len(whole.transitions)), label="transitions")
+    part, rest = whole.transitions[:at], whole.transitions[at:]
+    assert replay(History(whole.identity, part), Interpreter) == sum(len(each.events()) for each in part)
+    # In one go and in two the state is the same.
+    assert fold(rest, fold(part)) == fold(whole.transitions)
+    state = fold(part)
+    waits_for, due_ms = _waits_for(part, whole.identity)
+    assert (waits_for, due_ms) == _waits_for(part, whole.identity)
+    if state.status == "running":
+        assert waits_for == set(state.activities)
+        assert due_ms == min((timer.fire_at_ms for timer in state.timers.values()), default=None)
+
+
+def _waits_for(transitions: tuple[Transition, ...], identity: RunIdentity) -> tuple[set[int], int | None]:
+    """The activities that a machine waits for once it has replayed these, and when it is due next."""
+    machine = Machine(WorkflowDefinition.of(Interpreter), identity)
+    try:
+        machine.replay_all(transitions)
+        return set(machine.pending_event_ids()), machine.next_timer_ms()
+    finally:
+        machine.destroy()
