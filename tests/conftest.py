@@ -1,4 +1,7 @@
-"""What the simulations did, summed up over all processes of a test run: a fault that was never hit proves nothing."""
+"""What a test run says at its end, summed up over all its processes.
+
+What the simulations did: a fault that was never hit proves nothing. And on which Pythons the golden histories replayed.
+"""
 
 from __future__ import annotations
 
@@ -50,6 +53,23 @@ class Simulated:
             terminalreporter.line(f"NEVER HIT, so nothing is proven about: {', '.join(self.missed)}", red=True)
 
 
+class Pythons:
+    """The versions that `tests/histories/test_golden.py` found."""
+
+    def __init__(self) -> None:
+        self.found: list[str] = []
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when == "call":
+            self.found += [str(value) for name, value in report.user_properties if name == "replayed on"]
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if self.found:
+            terminalreporter.section("golden histories")
+            terminalreporter.line(f"Replayed on every Python found here: {', '.join(sorted(self.found))}")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):  # the workers' reports arrive where the tests were started
         config.pluginmanager.register(Simulated(), "pledger-simulated")
+        config.pluginmanager.register(Pythons(), "pledger-pythons")

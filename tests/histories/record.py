@@ -27,8 +27,8 @@ _DULL: Final = frozenset({"seed", "task_queue", "fire_at_ms"})
 _DEFAULTS: Final = {"start_to_close_ms": 600_000, "cancellation": "try"}
 
 
-def record(case: Case) -> bytes:
-    """The history of one run of the case, as JSON text."""
+def record(case: Case, limits: Limits | None = None) -> bytes:
+    """The history of one run of the case, as JSON text. limits: of its worker."""
     found: list[History] = []
 
     async def follow(caller: Caller) -> None:
@@ -38,7 +38,7 @@ def record(case: Case) -> bytes:
         found.append(await caller.handle.history())
 
     workflow = case.recorded_by or case.workflow
-    simulation = Simulation(SEED, workflows=[workflow], activities=ACTIVITIES, workers=1, limits=Limits())
+    simulation = Simulation(SEED, workflows=[workflow], activities=ACTIVITIES, workers=1, limits=limits or Limits())
     simulation.start(workflow, *case.args, id=case.name, then=follow, within_s=0.0)
     simulation.run_until_idle()
     return _FILE.sub(rb'File \\"\1\\"', found[-1].export()) + b"\n"
