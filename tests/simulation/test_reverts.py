@@ -157,7 +157,12 @@ def effects_before_their_intent(patch: pytest.MonkeyPatch) -> None:
 
 def outcomes_of_an_earlier_lease_count(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Activities, "stop_claimed", lambda self, reason: None)
-    patch.setattr(Runs, "owns", lambda self, run_key, fence: run_key in self.active)
+    outcome_rule = Runs.outcome
+
+    def outcome(self: Runs, attempt: Attempt, outcome: Any, *, fence: int | None, row: bool) -> bool:
+        return outcome_rule(self, attempt, outcome, fence=None, row=row)
+
+    patch.setattr(Runs, "outcome", outcome)
     rule = Activities._deliver
 
     def deliver(self: Activities, attempt: Attempt, outcome: Any, records: Any) -> None:
@@ -179,9 +184,9 @@ def retries_are_put_back_after_their_outcome(patch: pytest.MonkeyPatch) -> None:
 
 
 def outcomes_go_to_a_run_that_is_handed_back(patch: pytest.MonkeyPatch) -> None:
-    def outcome(self: Runs, attempt: Attempt, outcome: Any, *, row: bool) -> bool:
+    def outcome(self: Runs, attempt: Attempt, outcome: Any, *, fence: int | None, row: bool) -> bool:
         run = self.active.get(attempt.run_key)
-        if run is None or run.gone:
+        if run is None or run.gone or (fence is not None and run.fence != fence):
             return False
         run.add(outcome, -attempt.event_id if row else 0)
         self.make_ready(run)

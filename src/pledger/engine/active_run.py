@@ -91,7 +91,7 @@ class ActiveRun:
 
     def due_ms(self) -> int | None:
         """When it must be activated on its own account: its next timer or its deadline."""
-        timer = self.machine.next_timer_ms()
+        timer = self.machine.next_timer_ms() if self.machine.due else None
         if self.deadline_ms is None:
             return timer
         return self.deadline_ms if timer is None else min(timer, self.deadline_ms)

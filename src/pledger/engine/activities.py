@@ -53,11 +53,12 @@ decode_outcome = _outcome_decoder.decode
 class Runs(Protocol):
     """What activities tell the runs of this worker."""
 
-    def outcome(self, attempt: Attempt, outcome: ActivityCompleted | ActivityFailed, *, row: bool) -> bool:
-        """Hand an outcome to a run that this worker owns; False when it does not own it. row: it has a task row."""
+    def outcome(
+        self, attempt: Attempt, outcome: ActivityCompleted | ActivityFailed, *, fence: int | None, row: bool
+    ) -> bool:
+        """Hand an outcome to a run that this worker owns; False when it does not own it, or not under this fence.
+        row: it has a task row."""
         ...
-
-    def owns(self, run_key: int, fence: int) -> bool: ...
 
     def awaits(self, run_key: int, fence: int, event_id: int) -> bool:
         """Whether the run is owned and still waits for the activity."""
@@ -265,9 +266,10 @@ class Activities:
         """Bring the outcome to the run: directly when it is ours, through the task row when it is not."""
         row = attempt.row
         # What began under an earlier lease has been counted as lost; the run may be ours again, the attempt is not.
-        ours = self._runs.owns(attempt.run_key, attempt.fence) if row is None else row.owner == self._session_key()
+        ours = row is None or row.owner == self._session_key()
+        fence = attempt.fence if row is None else None
         has_row = row is not None or attempt.row_sent
-        if ours and self._runs.outcome(attempt, outcome, row=has_row):
+        if ours and self._runs.outcome(attempt, outcome, fence=fence, row=has_row):
             if records:
                 self._committer.submit(port.LogAttempts(records), lambda _: None)
             return

@@ -36,7 +36,8 @@ class Executors:
     def start(self, attempt: Attempt, args: list[Any], done: Done) -> None:
         """Run the attempt's code; `done` gets it with its result, or with what it raised."""
         definition = attempt.definition
-        positional, keywords = definition.signature.split(args)
+        signature = definition.signature
+        positional, keywords = signature.split(args) if signature.keyword_only else (args, {})
         future: asyncio.Future[Any]
         match definition.executor:
             case "async":

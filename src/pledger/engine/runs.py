@@ -160,10 +160,12 @@ class Runs:
 
     # What reaches a run -----------------------------------------------------------------------------------------------
 
-    def outcome(self, attempt: Attempt, outcome: ActivityCompleted | ActivityFailed, *, row: bool) -> bool:
+    def outcome(
+        self, attempt: Attempt, outcome: ActivityCompleted | ActivityFailed, *, fence: int | None, row: bool
+    ) -> bool:
         """See `activities.Runs`."""
         run = self.active.get(attempt.run_key)
-        if run is None or run.gone or run.releasing:
+        if run is None or run.gone or run.releasing or (fence is not None and run.fence != fence):
             return False  # a run that is being handed back makes no more transitions here: the outcome would be lost
         run.inputs.append(outcome)
         run.origins.append(-attempt.event_id if row else 0)
@@ -173,10 +175,6 @@ class Runs:
             self._ready.append(run)
             self._committer.kick()
         return True
-
-    def owns(self, run_key: int, fence: int) -> bool:
-        run = self.active.get(run_key)
-        return run is not None and run.fence == fence
 
     def awaits(self, run_key: int, fence: int, event_id: int) -> bool:
         run = self.active.get(run_key)
@@ -301,11 +299,12 @@ class Runs:
         if run.last_event >= self._history_events_max:
             raise self._history_is_full(run)
         watchdog, machine = self._watchdog, run.machine
-        watchdog.enter(run.identity)
+        watchdog.activation += 1
+        watchdog.identity = run.identity
         try:
             consumed, commands = machine.activate_staged(inputs, time_ms=now_ms)
         finally:
-            watchdog.leave()
+            watchdog.identity = None
         if consumed < len(inputs):
             inputs, origins = inputs[:consumed], origins[:consumed]
         built = self._build(run, inputs, origins, commands, now_ms)

@@ -36,10 +36,16 @@ class Slots:
         return self._threads > 0 or definition.executor == "async"
 
     def try_take(self, activity_type: str) -> bool:
-        """Take room for one more of this activity, if there is any."""
-        if not self.has_room(activity_type):
+        """Take room for one more of this activity, if there is any. `has_room` and `take` in one: it is on every step's
+        path."""
+        definition = self._definitions.get(activity_type)
+        if definition is None or self._attempts <= 0:
             return False
-        self.take(activity_type)
+        if definition.executor != "async":
+            if self._threads <= 0:
+                return False
+            self._threads -= 1
+        self._attempts -= 1
         return True
 
     def take(self, activity_type: str) -> None:

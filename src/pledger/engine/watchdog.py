@@ -25,25 +25,18 @@ logger = logging.getLogger("pledger.engine")
 class Watchdog:
     """warn_s: an activation longer than this is reported once. limit_s: one longer than this is interrupted; 0: never.
 
-    `enter` and `leave` cost two attribute writes: they are on the hot path.
+    identity: the run that is being activated, or None; activation: a number that is new for each. Both are written by
+    whoever activates: they are on the path of every step.
     """
 
     def __init__(self, warn_s: float = 2.0, limit_s: float = 30.0) -> None:
         self._warn_s = warn_s
         self._limit_s = limit_s
-        self._identity: RunIdentity | None = None
-        self._activation = 0
+        self.identity: RunIdentity | None = None
+        self.activation = 0
         self._thread_id = 0
         self._stopped = threading.Event()
-        self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
-
-    def enter(self, identity: RunIdentity) -> None:
-        self._activation += 1
-        self._identity = identity
-
-    def leave(self) -> None:
-        self._identity = None
 
     def start(self) -> None:
         """Watch the calling thread."""
@@ -60,7 +53,7 @@ class Watchdog:
         seen, since, warned = -1, 0.0, False
         period_s = min(self._warn_s, self._limit_s or self._warn_s) / 4
         while not self._stopped.wait(period_s):
-            identity, activation = self._identity, self._activation
+            identity, activation = self.identity, self.activation
             now = time.monotonic()
             if identity is None or activation != seen:
                 seen, since, warned = activation, now, False
@@ -78,7 +71,7 @@ class Watchdog:
         return tracebacks.running(frame) if frame is not None else "(no stack)"
 
     def _interrupt(self, identity: RunIdentity, activation: int) -> None:
-        if self._identity is not identity or self._activation != activation:
+        if self.identity is not identity or self.activation != activation:
             return
         logger.error("%s is interrupted: its code ran for more than %.1f s", identity, self._limit_s)
         import ctypes  # noqa: PLC0415 - hardly ever needed, and not cheap to load

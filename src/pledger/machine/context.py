@@ -92,7 +92,10 @@ class ActivityHandle(WorkflowFuture[T]):
     __slots__ = ("_run", "asked", "cancel_asked", "command", "decode", "event_id", "scheduled_ms")
 
     def __init__(self, context: RunContext, asked: ScheduleActivity, decode: Callable[[bytes], Any]) -> None:
-        super().__init__(loop=context.loop)
+        # As WorkflowFuture does, written out: one is made for every step.
+        loop = context.loop
+        self._hash = loop.next_hash()
+        asyncio.Future.__init__(self, loop=loop)
         self._run = context
         self.command = asked
         self.decode = decode

@@ -100,10 +100,11 @@ _MACHINE: Final = __name__.rpartition(".")[0]
 
 # Whether a call is made by workflow code ------------------------------------------------------------------------------
 
-# A set of threads, and no thread-local flag: outside of workflow code it is empty, and that is the whole check. Adding
-# and discarding are atomic.
-_inside: Final[set[int]] = set()
-_violations: Final[dict[int, ForbiddenCallError]] = {}
+#: The threads that run workflow code. A set, and no thread-local flag: outside of workflow code it is empty, which is
+#: the whole check. Adding and discarding are atomic.
+inside: Final[set[int]] = set()
+#: The first violation of each thread since it was added.
+violations: Final[dict[int, ForbiddenCallError]] = {}
 _exempt_packages: Final[set[str]] = set(_EXEMPT_BY_DEFAULT)
 # A context variable, since a task that awaits inside `suspended` must not take the guards from the others.
 _suspended: Final = ContextVar("pledger_guards_suspended", default=False)
@@ -112,18 +113,18 @@ _suspended: Final = ContextVar("pledger_guards_suspended", default=False)
 def enter() -> None:
     """From here on this thread runs workflow code. Does not nest; forgets an earlier violation."""
     thread = get_ident()
-    _inside.add(thread)
-    if _violations:
-        _violations.pop(thread, None)
+    inside.add(thread)
+    if violations:
+        violations.pop(thread, None)
 
 
 def leave() -> None:
-    _inside.discard(get_ident())
+    inside.discard(get_ident())
 
 
 def take_violation() -> ForbiddenCallError | None:
     """The first violation since `enter` on this thread, also one that the code swallowed; told once."""
-    return _violations.pop(get_ident(), None) if _violations else None
+    return violations.pop(get_ident(), None) if violations else None
 
 
 class suspended:  # noqa: N801 - a context manager, used like a function
@@ -172,7 +173,7 @@ def _violation(call: str, rule: Rule, frames: list[FrameType]) -> ForbiddenCallE
         call=call,
         remedy=rule.remedy,
     )
-    _violations.setdefault(get_ident(), error)
+    violations.setdefault(get_ident(), error)
     return error
 
 
@@ -264,7 +265,7 @@ def _always(*_: object, **__: object) -> bool:
 
 def _quick(original: Callable[[], Any], call: str, rule: Rule) -> Callable[..., Any]:
     def guarded(_: object) -> Any:
-        if _inside and get_ident() in _inside:
+        if inside and get_ident() in inside:
             _judge(call, rule, _caller())
         return original()
 
@@ -277,7 +278,7 @@ def _general(
     """harms: whether a call with these arguments does; asked in workflow code only."""
 
     def guarded(_: object, /, *args: Any, **kwargs: Any) -> Any:
-        if _inside and get_ident() in _inside and harms(*args, **kwargs):
+        if inside and get_ident() in inside and harms(*args, **kwargs):
             _judge(call, rule, _caller())
         return original(*args, **kwargs)
 
@@ -342,7 +343,7 @@ def _in_class(owner: type, attribute: str, rule: Rule, harms: Callable[..., bool
 
     @functools.wraps(original)
     def guarded(*args: Any, **kwargs: Any) -> Any:
-        if _inside and get_ident() in _inside and harms(*args, **kwargs):
+        if inside and get_ident() in inside and harms(*args, **kwargs):
             _judge(call, rule, _caller())
         return original(*args, **kwargs)
 
@@ -355,7 +356,7 @@ def _time_is_missing(position: int, *args: object) -> bool:
 
 def _as_completed(original: Callable[..., Any]) -> Callable[..., Any]:
     def guarded(_: object, fs: Any, **kwargs: Any) -> Any:
-        if _inside and get_ident() in _inside and not (asyncio.isfuture(fs) or asyncio.iscoroutine(fs)):
+        if inside and get_ident() in inside and not (asyncio.isfuture(fs) or asyncio.iscoroutine(fs)):
             fs = list(fs)  # it may be an iterator, which gives its items once
             if not all(map(asyncio.isfuture, fs)):
                 _judge("asyncio.as_completed", AS_COMPLETED, _caller())
@@ -401,7 +402,7 @@ class _Replacements:
 
 
 def _audit(event: str, args: tuple[Any, ...]) -> None:
-    if _inside and get_ident() in _inside and event in _AUDITED and _replacements and not _reads_time_zone(event, args):
+    if inside and get_ident() in inside and event in _AUDITED and _replacements and not _reads_time_zone(event, args):
         _judge(event, _AUDITED[event], _caller())
 
 
@@ -421,7 +422,7 @@ def _add_audit_hook() -> None:
 
 
 def _judge_clock_method(call: str, frame: FrameType) -> None:
-    if _inside and get_ident() in _inside:
+    if inside and get_ident() in inside:
         _judge(call, CALENDAR, frame)
 
 

@@ -11,6 +11,7 @@ import builtins
 import contextlib
 import functools
 import heapq
+from _thread import get_ident
 from asyncio import _get_running_loop, _set_running_loop  # documented for event loops
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
@@ -37,6 +38,7 @@ class _LeavingMemory(BaseException):
 class Machine:
     """One run.
 
+    due: the heap of its timers, (time in ms, event id); those that were cancelled too, until they come to the top.
     unhandled_signals: those that nobody took. refusals: why, of live ones, for the engine to tell and clear.
     unfinished: the signals whose async handlers were at work when the code ended the run, live, for the engine to tell.
 
@@ -65,7 +67,7 @@ class Machine:
         self._instance: Any = None
         self._main: WorkflowTask[Any] | None = None
         self._start: Callable[[], Any] | None = None
-        self._due: list[tuple[int, int]] = []
+        self.due: list[tuple[int, int]] = []
 
     @property
     def context(self) -> RunContext:
@@ -104,17 +106,21 @@ class Machine:
         # As in `_inside`, written out: this is done for every transition.
         outer = _get_running_loop()
         _set_running_loop(loop)
-        guards.enter()
+        if guards.violations:
+            guards.take_violation()  # of an activation that was interrupted
+        thread = get_ident()
+        guards.inside.add(thread)
         try:
             if context.left:
                 context.close_left()
             consumed = self._feed(inputs)
         finally:
-            guards.leave()
+            guards.inside.discard(thread)
             _set_running_loop(outer)
-        violation = guards.take_violation()
-        if violation is not None:
-            raise violation
+        if guards.violations:
+            violation = guards.take_violation()
+            if violation is not None:
+                raise violation
         if loop.failures:
             raise loop.failures[0]
         commands = self._seal(self.last_event + consumed + 1, recorded)
@@ -190,10 +196,12 @@ class Machine:
 
     def _start_main(self) -> None:
         start, self._start = self._start, None
-        if start is not None:
-            self._main = self.context.loop.create_task(start(), name="main")
-            self.context.loop.run_until_blocked()
-            self._settle_conditions()
+        context = self._context
+        if start is not None and context is not None:
+            self._main = context.loop.create_task(start(), name="main")
+            context.loop.run_until_blocked()
+            if context.conditions:
+                self._settle_conditions()
 
     # Inputs -----------------------------------------------------------------------------------------------------------
 
@@ -341,7 +349,7 @@ class Machine:
             waiter.scheduled_command = None
             waiter.fire_at_ms = command.fire_at_ms
             context.timers[event_id] = waiter
-            heapq.heappush(self._due, (command.fire_at_ms, event_id))
+            heapq.heappush(self.due, (command.fire_at_ms, event_id))
 
     def _closing(self) -> Command:
         """The command that ends the run, whose code has ended. Raises what is a bug in that code."""
@@ -388,9 +396,7 @@ class Machine:
 
     def next_timer_ms(self) -> int | None:
         """When the next timer fires, or None."""
-        due = self._due
-        if not due:
-            return None
+        due = self.due
         timers = self.context.timers
         while due and due[0][1] not in timers:
             heapq.heappop(due)
@@ -398,7 +404,7 @@ class Machine:
 
     def due_timers(self, now_ms: int) -> list[events.TimerFired]:
         """The timers to fire by `now_ms`, earliest first; each is told once, and must become an input."""
-        due = self._due
+        due = self.due
         fired = []
         while due and due[0][0] <= now_ms:
             _, event_id = heapq.heappop(due)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from pledger.history.codecs.codec import TYPE, VALUE, Codec, envelope, opened
-from pledger.history.codecs.json_tree import Misfit, Step, canonical, check_depth, dumps
+from pledger.history.codecs.json_tree import NESTING_MAX, Misfit, Step, canonical, check_depth, dumps
 from pledger.history.codecs.scalars import INT, INT_KEY
 
 _STRINGS = frozenset({str})
@@ -136,7 +136,8 @@ class DictCodec(Codec):
     def encode(self, value: object, depth: int, /) -> object:
         if type(value) is not dict:
             raise self.refused(value)
-        check_depth(depth)
+        if depth >= NESTING_MAX:
+            check_depth(depth)
         passes, encode = self._item.passes, self._item.encode
         key_passes, encode_key = self._key.passes, self._key.encode
         if (

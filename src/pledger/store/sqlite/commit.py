@@ -46,11 +46,18 @@ _WRITERS: Final[dict[type, Callable[[Cursor, Any], Answer]]] = {
 
 def write_batch(cursor: Cursor, batch: Sequence[Operation], path: str) -> list[Answer]:
     """The answers, in order. An operation that cannot be written gets its exception as its answer."""
+    written: list[Answer] = []
     try:
-        return [_write(cursor, operation) for operation in batch]
+        for operation in batch:
+            try:
+                written.append(_WRITERS[type(operation)](cursor, operation))
+            except PledgerError as error:  # raised before anything was written
+                written.append(error)
     except Exception as error:
         if is_of_the_place(error):
             raise
+    else:
+        return written
     # Once more from the start, each operation with a savepoint to fall back to: what they cost is paid only now.
     damaged: dict[int, Answer] = {}
     while True:
@@ -70,17 +77,12 @@ def write_batch(cursor: Cursor, batch: Sequence[Operation], path: str) -> list[A
             return [answers[number] for number in range(len(batch))]
 
 
-def _write(cursor: Cursor, operation: Operation) -> Answer:
-    try:
-        return _WRITERS[type(operation)](cursor, operation)
-    except PledgerError as error:  # raised before anything was written
-        return error
-
-
 def _write_guarded(cursor: Cursor, operation: Operation, path: str) -> Answer:
     cursor.execute("SAVEPOINT operation", ())
     try:
-        answer = _write(cursor, operation)
+        answer = _WRITERS[type(operation)](cursor, operation)
+    except PledgerError as error:
+        answer = error
     except Exception as error:
         if is_of_the_place(error) or isinstance(error, apsw.CorruptError):
             raise
