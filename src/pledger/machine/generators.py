@@ -14,11 +14,8 @@ import sys
 import weakref
 from asyncio import _get_running_loop  # documented for event loops
 from collections.abc import AsyncGenerator, Callable
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from types import TracebackType
+from typing import Any, Final
 
 #: A run's addresses are looked through for those of finished generators when they have grown to this.
 _SWEEP_AT: Final = 32
@@ -63,15 +60,17 @@ class Generators:
                 del _owners[address]
 
 
-@contextmanager
-def stage() -> Iterator[None]:
+class stage:  # noqa: N801 - a context manager, used like a function
     """Inside, this thread knows of the generators of whichever run is being activated."""
-    outer = sys.get_asyncgen_hooks()
-    sys.set_asyncgen_hooks(_begun, _collected)
-    try:
-        yield
-    finally:
-        sys.set_asyncgen_hooks(*outer)
+
+    __slots__ = ("_outer",)
+
+    def __enter__(self) -> None:
+        self._outer = sys.get_asyncgen_hooks()
+        sys.set_asyncgen_hooks(_begun, _collected)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        sys.set_asyncgen_hooks(*self._outer)
 
 
 def _begun(generator: AsyncGenerator[Any, Any]) -> None:
