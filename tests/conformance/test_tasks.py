@@ -21,7 +21,9 @@ from pledger.engine.port import (
     TaskRow,
 )
 from tests.conformance.harness import (
+    LEASE_MS,
     NOW,
+    Clock,
     append,
     claim_tasks,
     open_session,
@@ -195,7 +197,72 @@ async def test_an_append_overwrites_drops_and_cancels_rows(store: Store) -> None
     run = await run_with_tasks(store, session, {}, {}, {})
     changed = task(run, 3, attempt=2, due_ms=NOW + 5)
     await write(store, append(run, tasks=[changed], dropped=[4, 99], cancelled=[5]))
-    assert await store.read_tasks(run.run_key) == [changed, task(run, 5, cancel_requested=True)]
+    assert await store.read_tasks(run.run_key) == [changed, task(run, 5, cancel_requested=True, expires_ms=0)]
+
+
+# A request to cancel stays until its activity has an outcome.
+
+
+async def test_what_is_cancelled_in_the_queue_has_expired(store: Store) -> None:
+    run = await run_with_tasks(store, await open_session(store), {"due_ms": NOW + 10**9}, {"due_ms": NOW + 10**9})
+    await write(store, append(run, cancelled=[4]))
+    [expired] = await store.expired_tasks("default", NOW, 10)
+    assert (expired.event_id, expired.cancel_requested) == (4, True)
+    line = AttemptRecord(run.run_key, 4, 1, "cancelled", None, NOW, "host:1")
+    assert await write(store, ExpireTask(run.run_key, 4, 1, b"cancelled", [line])) is Reply.WON
+    assert await write(store, ExpireTask(run.run_key, 4, 1, b"cancelled", [line])) is Reply.LOST
+    assert await store.read_attempts(run.run_key) == [line]
+
+
+@pytest.mark.parametrize("end", ["close", "bury"])
+async def test_a_cancelled_attempt_that_is_lost_with_its_worker_has_expired(
+    store: Store, clock: Clock, end: str
+) -> None:
+    other = await open_session(store, "host:2")
+    run = await run_with_tasks(store, await open_session(store), {}, {})
+    await claim_tasks(store, other)
+    await write(store, append(run, cancelled=[3]))
+    assert await store.expired_tasks("default", NOW, 10) == []
+    if end == "close":
+        await store.close_session(other)
+    else:
+        clock.now_ms += LEASE_MS
+        await store.bury_sessions("default")
+    [expired] = await store.expired_tasks("default", NOW, 10)
+    assert (expired.event_id, expired.lost, expired.cancel_requested) == (3, True, True)
+
+
+async def test_whatever_is_written_over_a_row_does_not_take_a_cancel_back(store: Store) -> None:
+    session = await open_session(store)
+    run = await run_with_tasks(store, session, {}, {})
+    rows = await claim_tasks(store, session)
+    await write(store, append(run, cancelled=[3, 4]))
+    requeue = finish(rows[0], outcome=None, requeue=task(run, 3, attempt=2, due_ms=NOW + 50))
+    assert await store.commit([requeue, PutTask(run.fence, task(run, 4, attempt=2))]) == [Reply.WON] * 2
+    assert [(row.attempt, row.cancel_requested, row.expires_ms) for row in await store.read_tasks(run.run_key)] == [
+        (2, True, 0),
+        (2, True, 0),
+    ]
+
+
+async def test_a_cancelled_attempt_without_a_row_gets_one(store: Store) -> None:
+    session = await open_session(store)
+    run = await run_with_tasks(store, session, {"attempt": 2})
+    rows = [
+        task(run, 3, attempt=2, due_ms=NOW + 10**9),  # is there, and stays as it is
+        task(run, 4, attempt=2, due_ms=NOW + 10**9),
+        task(run, 5, state="started", owner=session, started_ms=NOW),
+    ]
+    assert await write(store, append(run, cancelled=[3, 4, 5], unwritten=rows)) is Reply.WON
+    assert await store.read_tasks(run.run_key) == [
+        task(run, 3, attempt=2, cancel_requested=True, expires_ms=0),
+        replace(rows[1], cancel_requested=True, expires_ms=0),
+        replace(rows[2], cancel_requested=True),
+    ]
+    # The write of the next attempt's row was on its way.
+    assert await write(store, PutTask(run.fence, rows[1])) is Reply.DUPLICATE
+    assert await write(store, PutTask(run.fence, task(run, 5, attempt=2))) is Reply.WON
+    assert (await store.read_tasks(run.run_key))[2].cancel_requested
 
 
 @pytest.mark.parametrize("end", ["append", "terminate"])

@@ -403,3 +403,72 @@ async def test_a_run_that_ends_its_workers_again_and_again_is_parked(ledger: Led
             assert taken == []
         async with ledger.worker(client, kills, build_id="v2"):
             assert await handle.result(wait_while_blocked=True) == "done"
+
+
+# Cancelled meanwhile --------------------------------------------------------------------------------------------------
+
+
+@workflow.defn
+class Revoked:
+    """Cancels a step when it is told to, and says what became of it."""
+
+    told = False
+
+    @workflow.run
+    async def run(self, queue: str) -> str:
+        handle = workflow.start_activity("charge", "A1", task_queue=queue, cancellation_type="wait")
+        await workflow.wait_condition(lambda: self.told)
+        handle.cancel()
+        try:
+            return str(await handle)
+        except asyncio.CancelledError:
+            return "cancelled"
+        except ActivityError as error:
+            return type(error.__cause__).__name__
+
+    @workflow.signal
+    def revoke(self) -> None:
+        self.told = True
+
+
+async def test_a_cancelled_attempt_that_dies_with_its_worker_is_not_tried_again(ledger: Ledger, world: World) -> None:
+    """And nobody has to serve its queue to tell."""
+    charge = world.steps()
+    async with ledger.connect() as client, ledger.worker(client, Revoked):
+        with worker_process(ledger, charge, task_queue="cards") as doomed:
+            handle = await client.start_workflow(Revoked, "cards", id="order-1")
+            await until(world.began.is_set)
+            doomed.freeze()
+            await handle.signal(Revoked.revoke)
+            assert await handle.result() == "WorkerLostError"
+            world.hold.set()
+    assert world.seen == ["A1 attempt 1"]
+
+
+async def test_a_run_that_cancelled_a_step_and_dies_with_it_remembers(ledger: Ledger, world: World) -> None:
+    charge = world.steps()
+    with worker_process(ledger, Revoked, charge) as doomed:
+        async with ledger.connect() as client:
+            handle = await client.start_workflow(Revoked, "default", id="order-1")
+            await until(world.began.is_set)
+
+            # The attempt does not hear of it: it is busy cleaning up, as it were, when its worker dies.
+            doomed.client.connection.engines[0].activities.cancel = lambda *_: False  # type: ignore[method-assign]
+            await handle.signal(Revoked.revoke)
+            await until(lambda: _asked_to_cancel(handle))
+            doomed.freeze()
+            async with ledger.worker(client, Revoked, charge):
+                assert await handle.result() == "WorkerLostError"
+                world.hold.set()
+    assert world.seen == ["A1 attempt 1"]
+
+
+async def _asked_to_cancel(handle: Any) -> bool:
+    return any(each.cancel_requested for each in (await handle.describe()).state.activities.values())
+
+
+async def test_a_step_that_nobody_can_take_is_cancelled_all_the_same(ledger: Ledger) -> None:
+    async with ledger.connect() as client, ledger.worker(client, Revoked):
+        handle = await client.start_workflow(Revoked, "nobody-serves-it", id="order-1")
+        await handle.signal(Revoked.revoke)
+        assert await handle.result() == "cancelled"

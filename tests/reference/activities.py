@@ -81,9 +81,19 @@ async def distant(name: str) -> str:
     return await outside().apply(name)
 
 
+@activity.defn(retry_policy=QUICK, cancellation_type="wait", heartbeat_timeout=timedelta(seconds=5))
+async def grumble(beats: bool) -> str:
+    """Fails after a while, again and again, whether it has told that it is alive or not."""
+    for _ in range(4):
+        await asyncio.sleep(0.2)
+        if beats:
+            activity.heartbeat()
+    raise ConnectionError("not yet")
+
+
 @activity.defn(retry_policy=ONCE, task_queue="nobody-serves-it", schedule_to_start_timeout=timedelta(seconds=3))
 async def unheard(name: str) -> str:
     raise AssertionError(f"nobody serves the queue of {name}")
 
 
-ACTIVITIES = [distant, unheard, step, plain_step, flaky, once, hasty, count_up, linger, refuse, undo]
+ACTIVITIES = [distant, unheard, step, plain_step, flaky, once, hasty, count_up, linger, grumble, refuse, undo]

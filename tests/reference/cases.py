@@ -87,6 +87,7 @@ CASES = [
     Case("drawing", w.drawing, (3,)),
     Case("doomed", w.doomed, ("one",), None, frozenset({"timed_out"})),
     Case("abandoning", w.abandoning, ("one",)),
+    Case("giving-up", w.giving_up, (2.0,)),
     Case("compensating", w.compensating, (3,)),
     Case("compensating-cancelled", w.compensating, (3,), cancel, frozenset({"completed", "cancelled"})),
     Case("terminated", w.sequence, (20,), terminate, frozenset({"completed", "terminated"})),

@@ -14,6 +14,7 @@ from tests.reference.activities import (
     count_up,
     distant,
     flaky,
+    grumble,
     hasty,
     linger,
     once,
@@ -233,7 +234,22 @@ async def abandoning(name: str) -> str:
         await handle
     except asyncio.CancelledError:
         return await step(f"cancelled {name}")
+    except ActivityError:
+        return await step(f"lost {name}")  # it died with its worker, and nobody knows
     return "too late"
+
+
+@workflow.defn
+async def giving_up(after_s: float) -> list[str]:
+    """Cancels activities that fail again and again, wherever their attempts are: here, elsewhere, or in no queue that
+    anybody serves. Each has its verdict."""
+    places = [(None, True), (None, False), ("elsewhere", True), ("elsewhere", False), ("nobody-serves-it", False)]
+    handles = [workflow.start_activity(grumble, beats, task_queue=queue) for queue, beats in places]
+    await asyncio.sleep(after_s)
+    for handle in handles:
+        handle.cancel()
+    found = await asyncio.gather(*handles, return_exceptions=True)
+    return [type(each).__name__ for each in found]
 
 
 @workflow.defn
@@ -288,6 +304,7 @@ WORKFLOWS = [
     drawing,
     doomed,
     abandoning,
+    giving_up,
     across_queues,
     waiting_in_vain,
     compensating,

@@ -180,6 +180,21 @@ def retries_are_put_back_after_their_outcome(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Runs, "awaits", lambda self, run_key, fence, event_id: True)
 
 
+def cancelled_attempts_are_put_back(patch: pytest.MonkeyPatch) -> None:
+    rule = tasks.change_tasks
+
+    def change_tasks(state: State, run_key: int, put: Any, dropped: Any, cancelled: Any) -> None:
+        for row in put:
+            state.tasks.get(run_key, {}).pop(row.event_id, None)
+        rule(state, run_key, put, dropped, cancelled)
+
+    patch.setattr(tasks, "change_tasks", change_tasks)
+
+
+def cancelled_attempts_without_a_row_get_none(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Activities, "unwritten_row", lambda self, run_key, fence, event_id: None)
+
+
 # Runs -----------------------------------------------------------------------------------------------------------------
 
 
@@ -264,6 +279,8 @@ DEATHS = Faults(kill=0.3, kill_at_commit=0.05, pause=0.3, restart=0.1)
 LOST = Faults(reply_lost=0.1, store_unavailable=0.1)
 RETRIES_LOST = Faults(reply_lost=0.1, effect_refused=0.5)
 JUMPS = Faults(clock_jump=0.3)
+CANCELLING = ("giving-up",) * 6
+TRIED_AGAIN = {"what is cancelled is not tried again"}
 STANDSTILLS = Faults(pause=0.6, slow_store=0.3)
 
 REVERTS = [
@@ -282,6 +299,8 @@ REVERTS = [
     Revert(
         retries_are_put_back_after_their_outcome, {"attempts are counted", "one outcome per position"}, RETRIES_LOST
     ),
+    Revert(cancelled_attempts_are_put_back, TRIED_AGAIN, Faults(), CANCELLING),
+    Revert(cancelled_attempts_without_a_row_get_none, TRIED_AGAIN, Faults(slow_store=0.3), CANCELLING),
     Revert(outcomes_go_to_a_run_that_is_handed_back, {"everything finishes"}, Faults(slow_store=0.3)),
     Revert(runs_may_leave_with_what_is_known_here_alone, {"every open run has a waker"}, Faults()),
     Revert(an_earlier_lease_counts, {"everything finishes"}, STANDSTILLS, ("collector",) * 6),

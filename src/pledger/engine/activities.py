@@ -22,7 +22,7 @@ from pledger.engine.attempt import Attempt
 from pledger.engine.deadlines import Deadlines
 from pledger.engine.executors import Executors
 from pledger.engine.slots import Slots
-from pledger.engine.verdicts import GiveUp, Retry, after_failure, timed_out, worker_lost
+from pledger.engine.verdicts import GiveUp, Retry, after_failure, cancelled, timed_out, worker_lost
 from pledger.history import failures, payloads
 from pledger.history.events import ActivityCompleted, ActivityFailed, ScheduleActivity
 from pledger.history.failures import Failure
@@ -104,7 +104,7 @@ class Activities:
         self._executors = Executors(loop, threads_max)
         self._deadlines = Deadlines(loop, clock, self._check_deadline)
         self._attempts: dict[tuple[int, int], Attempt] = {}
-        self._unwritten: set[tuple[int, int]] = set()
+        self._unwritten: dict[tuple[int, int], port.PutTask | None] = {}
         self._held: dict[int, list[tuple[Attempt, port.FinishTask]]] = {}
         self._idle: list[asyncio.Future[None]] = []
         self._on_heartbeat = self._heartbeat  # bound once, not for every attempt
@@ -137,7 +137,7 @@ class Activities:
             # The attempt of this number died with its worker: it counts, and the next one is written before it starts.
             self._end(attempt, worker_lost(row.attempt))
         elif row.cancel_requested:
-            self._end(attempt, _cancelled("the activity was cancelled before it started"))
+            self._end(attempt, cancelled("the activity was cancelled before it started"))
         else:
             self._start(attempt)
 
@@ -155,7 +155,7 @@ class Activities:
         self.slots.take(row.activity_type)
         command = _command_decoder.decode(row.command)
         started_ms = row.started_ms or self._clock.now_ms()
-        return Attempt(
+        attempt = Attempt(
             self.definitions[row.activity_type],
             identity,
             row.run_key,
@@ -169,6 +169,8 @@ class Activities:
             self._loop,
             None if row.last_failure is None else _failure_decoder.decode(row.last_failure),
         )
+        attempt.cancel_requested = row.cancel_requested
+        return attempt
 
     def _start(self, attempt: Attempt) -> None:
         self._attempts[attempt.run_key, attempt.event_id] = attempt
@@ -309,7 +311,7 @@ class Activities:
 
     def put_row(self, put: port.PutTask) -> None:
         """Write the row of a run's next attempt. Until it is there the run may not leave: nobody else knows of it."""
-        self._unwritten.add((put.task.run_key, put.task.event_id))
+        self._unwritten[put.task.run_key, put.task.event_id] = put
         self._committer.submit(put, lambda answer: self._put(put, answer))
 
     def leave_behind(
@@ -335,7 +337,7 @@ class Activities:
             self._finish(attempt, finish)
 
     def _finish(self, attempt: Attempt, finish: port.FinishTask) -> None:
-        self._unwritten.add((attempt.run_key, attempt.event_id))
+        self._unwritten[attempt.run_key, attempt.event_id] = None
         held = self._held.get(attempt.run_key)
         if held is not None:
             held.append((attempt, finish))
@@ -346,7 +348,7 @@ class Activities:
         if isinstance(answer, errors.StoreUnavailableError):
             self._later(lambda: self._committer.submit(finish, lambda again: self._finished(attempt, finish, again)))
             return
-        self._unwritten.discard((attempt.run_key, attempt.event_id))
+        self._unwritten.pop((attempt.run_key, attempt.event_id), None)
         if answer is port.Reply.WON and finish.requeue is not None:
             self._runs.requeued(finish.requeue)
         elif answer is port.Reply.LOST:
@@ -359,7 +361,7 @@ class Activities:
         if isinstance(answer, errors.StoreUnavailableError):
             self._later(lambda: self._put_again(put))
             return
-        self._unwritten.discard((put.task.run_key, put.task.event_id))
+        self._unwritten.pop((put.task.run_key, put.task.event_id), None)
         if answer is port.Reply.WON:
             self._runs.requeued(put.task)
         elif isinstance(answer, Exception):
@@ -370,7 +372,7 @@ class Activities:
             self._committer.submit(put, lambda answer: self._put(put, answer))
         else:
             # The run is gone, or has its outcome: the row was there after all, was taken, and has done its duty.
-            self._unwritten.discard((put.task.run_key, put.task.event_id))
+            self._unwritten.pop((put.task.run_key, put.task.event_id), None)
 
     def _later(self, again: Callable[[], None]) -> None:
         self._loop.call_later(0.1 + self._random.random() * 0.4, again)
@@ -476,13 +478,38 @@ class Activities:
             self._end(attempt, ending)
 
     def cancel(self, run_key: int, event_id: int, reason: str) -> bool:
-        """Ask a running attempt to stop; whether it runs here."""
+        """Ask a running attempt to stop, and have no further one; whether it runs here."""
         attempt = self._attempts.get((run_key, event_id))
         if attempt is None:
             return False
+        attempt.cancel_requested = True
         if attempt.ending is None:
-            self._stop(attempt, _cancelled(reason))
+            self._stop(attempt, cancelled(reason))
         return True
+
+    def unwritten_row(self, run_key: int, fence: int, event_id: int) -> TaskRow | None:
+        """For a transition that cancels the activity: the row that it is to have, if the store may have none of it yet.
+
+        In a row the request outlives this worker, and holds for whatever is written over it: the row of a next attempt
+        may be on its way already.
+        """
+        attempt = self._eager(run_key, fence, event_id)
+        if attempt is not None:
+            attempt.row_sent = True
+            return self._started_row(attempt)
+        put = self._unwritten.get((run_key, event_id))
+        return None if put is None else put.task
+
+    def row_written(self, fence: int, row: TaskRow) -> None:
+        """That transition is durable."""
+        attempt = self._eager(row.run_key, fence, row.event_id)
+        if attempt is not None:
+            attempt.row = row
+
+    def _eager(self, run_key: int, fence: int, event_id: int) -> Attempt | None:
+        """The attempt that runs here without a row, unless it began under an earlier lease: that one is lost."""
+        attempt = self._attempts.get((run_key, event_id))
+        return attempt if attempt is not None and attempt.row is None and attempt.fence == fence else None
 
     def abandon(self, run_key: int, event_ids: Iterable[int], reason: str) -> None:
         """The run closed, or is no longer ours: its eager attempts stop and nobody wants their outcome."""
@@ -495,7 +522,7 @@ class Activities:
         """The rows of these attempts are somebody else's now: their outcome no longer counts, so they stop."""
         for attempt in self.attempts():
             if attempt.row is not None and attempt.ending is None:
-                self._stop(attempt, _cancelled(reason))
+                self._stop(attempt, cancelled(reason))
 
     def has_eager(self, run_key: int, event_ids: Iterable[int]) -> bool:
         """Whether one of the run's pending activities is known here alone, which ties the run to this worker: it runs
@@ -554,9 +581,9 @@ class Activities:
         if attempt.finished or attempt.ending is not None:
             return
         if answer is port.Reply.CANCEL_REQUESTED:
-            self._stop(attempt, _cancelled("the activity was cancelled"))
+            self._stop(attempt, cancelled("the activity was cancelled"))
         elif answer is port.Reply.LOST:
-            self._stop(attempt, _cancelled("the attempt was lost to another worker"))
+            self._stop(attempt, cancelled("the attempt was lost to another worker"))
 
     # Shutdown ---------------------------------------------------------------------------------------------------------
 
@@ -596,10 +623,6 @@ class Activities:
     def close(self) -> None:
         self._deadlines.stop()
         self._executors.close()
-
-
-def _cancelled(reason: str) -> Failure:
-    return Failure("cancelled", "CancelledError", reason)
 
 
 def _log_failure(attempt: Attempt, failure: Failure, verdict: GiveUp | Retry, now_ms: int) -> None:

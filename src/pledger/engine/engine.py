@@ -119,6 +119,7 @@ class Engine:
             committer=committer,
             clock=self._clock,
             loop=self._loop,
+            worker=identity,
             session_key=lambda: self.session.key,
             namespace=connection.namespace,
             task_queue=task_queue,

@@ -19,7 +19,7 @@ from pledger import errors
 from pledger.engine import port
 from pledger.engine.activities import decode_outcome, encode_record
 from pledger.engine.loading import take_message
-from pledger.engine.verdicts import timed_out
+from pledger.engine.verdicts import cancelled, timed_out, worker_lost
 from pledger.history import failures
 from pledger.history.events import ActivityFailed, ScheduleActivity
 from pledger.history.failures import Failure
@@ -58,6 +58,7 @@ class Intake:
         committer: Committer,
         clock: LedgerClock,
         loop: asyncio.AbstractEventLoop,
+        worker: str,
         session_key: Callable[[], int],
         namespace: str,
         task_queue: str,
@@ -72,6 +73,7 @@ class Intake:
         self._committer = committer
         self._clock = clock
         self._loop = loop
+        self._worker = worker
         self._session_key = session_key
         self._namespace = namespace
         self._task_queue = task_queue
@@ -286,7 +288,27 @@ class Intake:
             logger.error("a run could not be loaded", exc_info=error)
 
     def _expire(self, task: TaskRow) -> None:
-        """A queued task that waited too long: its activity ends by time-out."""
+        """A queued task that waited too long, or was cancelled: its activity ends without a further attempt."""
+        failed, records = self._cancelled(task) if task.cancel_requested else (self._timed_out(task), ())
+        expire = port.ExpireTask(task.run_key, task.event_id, task.attempt, encode_record(failed), records)
+        self._committer.submit(expire, lambda answer: self._expired(task.run_key, answer))
+
+    def _cancelled(self, task: TaskRow) -> tuple[ActivityFailed, tuple[port.AttemptRecord, ...]]:
+        """An attempt that was lost with its worker has begun, and nobody knows how far it came; else none has."""
+        failure = worker_lost(task.attempt) if task.lost else cancelled("the activity was cancelled before it started")
+        record = port.AttemptRecord(
+            task.run_key,
+            task.event_id,
+            task.attempt,
+            "lost" if task.lost else "cancelled",
+            task.started_ms if task.lost else None,
+            self._clock.now_ms(),
+            self._worker,
+            encode_record(failure),
+        )
+        return ActivityFailed(task.event_id, failure, "cancelled", task.attempt), (record,)
+
+    def _timed_out(self, task: TaskRow) -> ActivityFailed:
         command = _command_decoder.decode(task.command)
         options = command.options
         whole_ms = options.schedule_to_close_ms
@@ -294,9 +316,7 @@ class Intake:
         kind = "schedule_to_close" if over else "schedule_to_start"
         last = None if task.last_failure is None else _failure_decoder.decode(task.last_failure)
         bound = (whole_ms if over else options.schedule_to_start_ms) or 0
-        failed = ActivityFailed(task.event_id, timed_out(kind, bound, last, task.heartbeat), "timeout", task.attempt)
-        expire = port.ExpireTask(task.run_key, task.event_id, task.attempt, encode_record(failed))
-        self._committer.submit(expire, lambda answer: self._expired(task.run_key, answer))
+        return ActivityFailed(task.event_id, timed_out(kind, bound, last, task.heartbeat), "timeout", task.attempt)
 
     def _expired(self, run_key: int, answer: port.Answer) -> None:
         if answer is port.Reply.WON:

@@ -106,8 +106,11 @@ class TaskRow(Record, frozen=True):
     queued or started. state: "queued" (may start at due_ms), "started" (owner runs it since started_ms) or "done"
     (outcome waits for the run). lost: this attempt died with its worker; whoever claims the row judges that first.
     command: the encoded ScheduleActivity. scheduled_ms: when it was scheduled first. expires_ms: when waiting in the
-    queue ends in a time-out, or None. heartbeat: last details (JSON), or None. last_failure: encoded Failure or None.
-    outcome: encoded ActivityCompleted or ActivityFailed once done. cancel_requested: its attempt should stop.
+    queue ends without an attempt, or None. heartbeat: last details (JSON), or None. last_failure: encoded Failure or
+    None. outcome: encoded ActivityCompleted or ActivityFailed once done.
+    cancel_requested: its attempt should stop, and no further one begin. Whatever is written over the row does not take
+    that back. While such a row is queued it has expired (expires_ms 0): the first worker that looks settles it, whether
+    it serves the queue or not.
     """
 
     run_key: int
@@ -205,9 +208,9 @@ class Append(Write):
 
     expected_event: the run's last event before. last_event: after. due_ms: see RunRow. closed: the terminal status,
     or None; closing lets go of the run. consumed: (message_key, event_id) of the messages that became inputs. tasks:
-    task rows to write (or overwrite); dropped: event ids whose task row goes away; cancelled: event ids whose attempt
-    should stop (a queued row becomes due at once, so that whoever claims it can report the cancellation). attempts: log
-    lines.
+    task rows to write (or overwrite); dropped: event ids whose task row goes away; cancelled: event ids of activities
+    that are to stop, see TaskRow.cancel_requested; unwritten: their rows, as far as they may have none yet, written
+    unless one of that attempt or a later one is there. attempts: log lines.
     """
 
     run_key: int
@@ -222,6 +225,7 @@ class Append(Write):
     tasks: Sequence[TaskRow] = ()
     dropped: Sequence[int] = ()
     cancelled: Sequence[int] = ()
+    unwritten: Sequence[TaskRow] = ()
     attempts: Sequence[AttemptRecord] = ()
 
 
@@ -315,6 +319,7 @@ class ExpireTask(Write):
     event_id: int
     attempt: int
     outcome: bytes
+    attempts: Sequence[AttemptRecord] = ()
 
 
 class Heartbeat(Write):

@@ -387,6 +387,9 @@ class Runs:
             elif kind is events.CancelActivity:
                 assert isinstance(command, events.CancelActivity)
                 cancelled.append(command.scheduled_event_id)
+                row = activities.unwritten_row(run.run_key, run.fence, command.scheduled_event_id)
+                if row is not None:
+                    built.append.unwritten = [*built.append.unwritten, row]
         if tasks:
             built.append.tasks = tasks
         if cancelled:
@@ -415,9 +418,11 @@ class Runs:
         self.active[run.run_key] = self.active.pop(run.run_key)  # newest last: see _evict
         for event_id, command in built.eager:
             self.activities.start_eager(run.run_key, run.fence, run.identity, event_id, command, append.time_ms)
+        for row in append.unwritten:
+            self.activities.row_written(run.fence, row)
         for event_id in append.cancelled:
             self.activities.cancel(run.run_key, event_id, "the workflow cancelled the activity")
-        if append.tasks:
+        if append.tasks or append.cancelled:
             self._listener.task_queued(append.time_ms)
         if append.due_ms is not None:
             self.arm(run)

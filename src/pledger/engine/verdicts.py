@@ -90,6 +90,11 @@ def timed_out(kind: str, after_ms: int, cause: Failure | None = None, heartbeat:
     return Failure("timeout", "TimeoutError", message, details=heartbeat, cause=cause, attributes={"kind": kind})
 
 
+def cancelled(reason: str) -> Failure:
+    """The attempt was stopped, or never began, since nobody wants its result any more."""
+    return Failure("cancelled", "CancelledError", reason)
+
+
 def worker_lost(attempt: int) -> Failure:
     """The worker died with the attempt in flight: nobody knows whether the effect happened."""
     return Failure(

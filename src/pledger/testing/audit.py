@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 class Record:
     """One run's history as the auditor saw it grow. outcomes, fired: positions that have their one answer.
 
-    messages: where each message was delivered, by its id.
+    messages: where each message was delivered, by its id. last_attempts: of the activities that the run has cancelled,
+    the attempt that may still begin or go on.
     """
 
     run_id: str
@@ -40,6 +41,7 @@ class Record:
     outcomes: dict[int, events.ActivityCompleted | events.ActivityFailed] = field(default_factory=dict)
     fired: set[int] = field(default_factory=set)
     messages: dict[str, int] = field(default_factory=dict)
+    last_attempts: dict[int, int] = field(default_factory=dict)
 
 
 class Auditor:
@@ -99,6 +101,7 @@ class Auditor:
                 self._check_place(operation, before)
                 self._extend(operation.run_key, operation.transition, operation.last_event)
                 self._check_status(operation.run_key)
+                self._note_cancelled(operation)
             case port.Terminate():
                 self._check_place(operation, before)
                 self._extend(operation.run_key, operation.transition, operation.last_event)
@@ -115,6 +118,14 @@ class Auditor:
                     )
             case _:
                 pass
+
+    def _note_cancelled(self, operation: port.Append) -> None:
+        record, rows = self.records[operation.run_key], self._state.tasks.get(operation.run_key, {})
+        for event_id in operation.cancelled:
+            row = rows.get(event_id)
+            # Without a row it is the eager one, which may be about to begin.
+            last = 1 if row is None else row.attempt if row.state == "started" else row.attempt - 1
+            record.last_attempts.setdefault(event_id, last)
 
     def _born(self, start: port.StartRun, answer: port.Started) -> None:
         if any(each.run_id == start.run_id for each in self.records.values()):
@@ -284,6 +295,8 @@ class Auditor:
         record = self.records.get(attempt.run_key)
         if record is None or attempt.event_id not in record.scheduled:
             self.violated("intent before effect", f"{what} began, and its schedule is not durable")
+        elif attempt.number > record.last_attempts.get(attempt.event_id, attempt.number):
+            self.violated("what is cancelled is not tried again", f"{what} began")
         if [each.number for each in activity.attempts].count(attempt.number) > 1:
             self.violated("attempts are counted", f"{what} began a second time")
         if 0 < activity.maximum < max(attempt.number, len(activity.attempts)):

@@ -140,7 +140,7 @@ class Simulation:
         places = len(namespaces)
         self._seats = [
             _Seat(
-                f"worker-{n}",
+                f"worker-{n + 1}",
                 namespaces[n % places],
                 # The first one of a namespace serves them all, so that every queue is served.
                 [each for each in task_queues if n < places or each == task_queues[0] or self._toss()],
@@ -148,7 +148,9 @@ class Simulation:
             )
             for n in range(workers)
         ]
-        self._seats += [_Seat(f"client-{n}", namespaces[n % places], [], self._draw_limits()) for n in range(clients)]
+        self._seats += [
+            _Seat(f"client-{n + 1}", namespaces[n % places], [], self._draw_limits()) for n in range(clients)
+        ]
 
     @property
     def digest(self) -> str:

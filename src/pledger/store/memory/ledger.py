@@ -83,6 +83,7 @@ def append(state: State, op: Append) -> Answer:
     state.histories[op.run_key].append(op.transition)
     run = replace(run, last_event=op.last_event, head=op.transition.checksum, due_ms=op.due_ms, claims=0)
     mailbox.consume(state, run.chain_key, op.consumed)
+    tasks.put_unwritten(state, op.run_key, op.unwritten)
     tasks.change_tasks(state, op.run_key, op.tasks, op.dropped, op.cancelled)
     tasks.log_attempts(state, op.attempts, op.run_key)
     if op.closed is not None:

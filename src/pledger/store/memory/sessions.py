@@ -51,7 +51,8 @@ def close_session(state: State, session_key: int) -> None:
     for tasks in state.tasks.values():
         for event_id, task in tasks.items():
             if task.owner == session_key:
-                tasks[event_id] = replace(task, state="queued", owner=None, due_ms=0, lost=True)
+                expires_ms = 0 if task.cancel_requested else task.expires_ms
+                tasks[event_id] = replace(task, state="queued", owner=None, due_ms=0, lost=True, expires_ms=expires_ms)
 
 
 def claim_runs(

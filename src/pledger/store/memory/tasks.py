@@ -29,8 +29,7 @@ ATTEMPTS_MAX: Final = 100
 def put_task(state: State, op: PutTask) -> Answer:
     if state.owned_run(op.task.run_key, op.fence) is None:
         return Reply.LOST
-    there = state.tasks.get(op.task.run_key, {}).get(op.task.event_id)
-    if there is not None and there.attempt >= op.task.attempt:
+    if _has_attempt(state, op.task.run_key, op.task):
         return Reply.DUPLICATE
     change_tasks(state, op.task.run_key, (op.task,), (), ())
     log_attempts(state, op.attempts)
@@ -56,6 +55,7 @@ def expire_task(state: State, op: ExpireTask) -> Answer:
         return Reply.LOST
     change_tasks(state, op.run_key, (replace(task, state="done", outcome=op.outcome),), (), ())
     state.wake(op.run_key)
+    log_attempts(state, op.attempts)
     return Reply.WON
 
 
@@ -71,6 +71,12 @@ def heartbeat(state: State, op: Heartbeat) -> Answer:
 def log_late(state: State, op: LogAttempts) -> Answer:
     log_attempts(state, op.attempts)
     return Reply.WON
+
+
+def _has_attempt(state: State, run_key: int, task: TaskRow) -> bool:
+    """Whether the row of this attempt or a later one is there."""
+    there = state.tasks.get(run_key, {}).get(task.event_id)
+    return there is not None and there.attempt >= task.attempt
 
 
 def _started(state: State, run_key: int, event_id: int, attempt: int, owner: int) -> TaskRow | None:
@@ -89,12 +95,27 @@ def change_tasks(
 ) -> None:
     tasks = state.tasks.setdefault(run_key, {})
     for task in put:
+        there = tasks.get(task.event_id)
         tasks[task.event_id] = replace(task, run_key=run_key)
+        if there is not None and there.cancel_requested:
+            _request_cancel(tasks, task.event_id)
     for event_id in dropped:
         tasks.pop(event_id, None)
     for event_id in cancelled:
         if event_id in tasks:
-            tasks[event_id] = replace(tasks[event_id], cancel_requested=True)
+            _request_cancel(tasks, event_id)
+
+
+def put_unwritten(state: State, run_key: int, rows: Sequence[TaskRow]) -> None:
+    """Rows that may be there already."""
+    change_tasks(state, run_key, [row for row in rows if not _has_attempt(state, run_key, row)], (), ())
+
+
+def _request_cancel(tasks: dict[int, TaskRow], event_id: int) -> None:
+    """What waits in the queue waits no longer."""
+    task = tasks[event_id]
+    expires_ms = 0 if task.state == "queued" else task.expires_ms
+    tasks[event_id] = replace(task, cancel_requested=True, expires_ms=expires_ms)
 
 
 def log_attempts(state: State, records: Sequence[AttemptRecord], run_key: int | None = None) -> None:

@@ -89,6 +89,8 @@ def append(cursor: Cursor, op: Append) -> Answer:
     execute(_INSERT_TRANSITION, (run_key, transition.first_event_id, transition.body, transition.checksum))
     if op.consumed:
         mailbox.consume(cursor, op.consumed)
+    if op.unwritten:
+        tasks.put_unwritten(cursor, run_key, op.unwritten)
     if op.tasks or op.dropped or op.cancelled:
         tasks.change_tasks(cursor, run_key, op.tasks, op.dropped, op.cancelled)
     if op.attempts:

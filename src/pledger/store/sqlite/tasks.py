@@ -32,7 +32,7 @@ ATTEMPTS_MAX: Final = 100
 def put_task(cursor: Cursor, op: PutTask) -> Answer:
     if cursor.row(_SQL["holds_run"], (op.task.run_key, op.fence)) is None:
         return Reply.LOST
-    if cursor.row(_SQL["has_attempt"], (op.task.run_key, op.task.event_id, op.task.attempt)) is not None:
+    if _has_attempt(cursor, op.task.run_key, op.task):
         return Reply.DUPLICATE
     change_tasks(cursor, op.task.run_key, (op.task,))
     log_attempts(cursor, op.attempts)
@@ -59,6 +59,7 @@ def expire_task(cursor: Cursor, op: ExpireTask) -> Answer:
     if not cursor.changes():
         return Reply.LOST
     mailbox.wake(cursor, op.run_key)
+    log_attempts(cursor, op.attempts)
     return Reply.WON
 
 
@@ -90,6 +91,15 @@ def change_tasks(
         cursor.execute(_SQL["drop_task"], (run_key, event_id))
     for event_id in cancelled:
         cursor.execute(_SQL["request_task_cancel"], (run_key, event_id))
+
+
+def put_unwritten(cursor: Cursor, run_key: int, rows: Sequence[TaskRow]) -> None:
+    """Rows that may be there already."""
+    change_tasks(cursor, run_key, [row for row in rows if not _has_attempt(cursor, run_key, row)])
+
+
+def _has_attempt(cursor: Cursor, run_key: int, task: TaskRow) -> bool:
+    return cursor.row(_SQL["has_attempt"], (run_key, task.event_id, task.attempt)) is not None
 
 
 def log_attempts(cursor: Cursor, records: Sequence[AttemptRecord], run_key: int | None = None) -> None:

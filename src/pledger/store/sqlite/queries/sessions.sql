@@ -35,7 +35,9 @@ DELETE FROM pledger_wake WHERE run_key IN (SELECT run_key FROM pledger_run WHERE
 UPDATE pledger_run SET owner = NULL, fence = fence + 1, due_ms = 0, claims = claims + 1 WHERE owner = ?;
 
 -- name: orphan_tasks
-UPDATE pledger_task SET state = 'queued', owner = NULL, due_ms = 0, lost = 1 WHERE owner = ?;
+UPDATE pledger_task
+SET state = 'queued', owner = NULL, due_ms = 0, lost = 1, expires_ms = iif(cancel_requested, 0, expires_ms)
+WHERE owner = ?;
 
 -- name: read_sessions
 SELECT session_key, identity, namespace, task_queue, code, started_ms, expires_ms FROM pledger_session

@@ -9,6 +9,7 @@ SELECT 1 FROM pledger_run WHERE run_key = ? AND fence = ? AND owner IS NOT NULL;
 SELECT 1 FROM pledger_task WHERE run_key = ? AND event_id = ? AND attempt >= ?;
 
 -- name: put_task
+-- A cancellation is not taken back by what is written over the row; what waits in the queue then waits no longer.
 INSERT INTO pledger_task (
     run_key, event_id, namespace, task_queue, activity_type, state, attempt, due_ms, command, scheduled_ms,
     started_ms, expires_ms, owner, lost, heartbeat, last_failure, outcome, cancel_requested
@@ -16,15 +17,19 @@ INSERT INTO pledger_task (
 ON CONFLICT (run_key, event_id) DO UPDATE SET
     task_queue = excluded.task_queue, activity_type = excluded.activity_type, state = excluded.state,
     attempt = excluded.attempt, due_ms = excluded.due_ms, command = excluded.command,
-    scheduled_ms = excluded.scheduled_ms, started_ms = excluded.started_ms, expires_ms = excluded.expires_ms,
+    scheduled_ms = excluded.scheduled_ms, started_ms = excluded.started_ms,
+    expires_ms = iif(cancel_requested AND excluded.state = 'queued', 0, excluded.expires_ms),
     owner = excluded.owner, lost = excluded.lost, heartbeat = excluded.heartbeat,
-    last_failure = excluded.last_failure, outcome = excluded.outcome, cancel_requested = excluded.cancel_requested;
+    last_failure = excluded.last_failure, outcome = excluded.outcome,
+    cancel_requested = max(cancel_requested, excluded.cancel_requested);
 
 -- name: drop_task
 DELETE FROM pledger_task WHERE run_key = ? AND event_id = ?;
 
 -- name: request_task_cancel
-UPDATE pledger_task SET cancel_requested = 1 WHERE run_key = ? AND event_id = ?;
+-- What waits in the queue waits no longer.
+UPDATE pledger_task SET cancel_requested = 1, expires_ms = iif(state = 'queued', 0, expires_ms)
+WHERE run_key = ? AND event_id = ?;
 
 -- name: finish_task
 -- The outcome of an attempt that is still the one that runs.
