@@ -20,6 +20,7 @@
     │   ├── PayloadError            a value that cannot be kept, or that does not fit its annotation
     │   ├── PayloadTooLargeError    a value over the limit
     │   ├── WorkflowAlreadyStartedError, WorkflowNotFoundError, RunClosedError
+    │   ├── InboxFullError          too many messages wait for the run: try again later
     │   ├── UnknownSignalError, UnknownQueryError, UnknownWorkflowError, UnknownActivityError
     │   ├── QueryFailedError
     │   ├── InvalidFilterError
@@ -50,6 +51,7 @@ __all__ = [
     "FailureError",
     "ForbiddenCallError",
     "HistoryFullError",
+    "InboxFullError",
     "InternalError",
     "InvalidFilterError",
     "InvalidPolicyError",
@@ -326,6 +328,15 @@ class RunClosedError(UsageError):
     def __init__(self, message: str = "", *, status: str = "") -> None:
         super().__init__(message)
         self.status = status
+
+
+class InboxFullError(UsageError):
+    """So many messages wait for the run that it takes no more. Nothing is stored; the same may be sent again later."""
+
+    def __init__(self, message: str = "", *, workflow_id: str = "", run_id: str = "") -> None:
+        super().__init__(message)
+        self.workflow_id = workflow_id
+        self.run_id = run_id
 
 
 class UnknownSignalError(UsageError):

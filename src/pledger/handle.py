@@ -87,8 +87,8 @@ class WorkflowHandle(Generic[T]):
 
         signal: the decorated method (`Order.dispatched`), or its name. message_id: a name of yours for the message; the
         same id is delivered once however often it is sent.
-        Raises UnknownSignalError, RunClosedError, WorkflowNotFoundError, PayloadError, and UsageError for arguments
-        that do not fit the method's parameters.
+        Raises UnknownSignalError, RunClosedError, InboxFullError (nothing is stored; send it again later),
+        WorkflowNotFoundError, PayloadError, and UsageError for arguments that do not fit the method's parameters.
         """
         name, encoded = self._message("signal", signal, args)
         await self._send("signal", name, encoded, message_id)
@@ -256,8 +256,11 @@ class WorkflowHandle(Generic[T]):
             await connection.now_ms(),
             message_id is not None,
             connection.session_keys(),
+            port.inbox_room(kind),
         )
         answer = await connection.send(operation)
+        if answer is port.Reply.FULL:
+            raise await self._full(run_key, "request to cancel" if kind == "cancel" else f"{kind} {name!r}")
         if answer is port.Reply.CLOSED:
             row = await connection.store.read_run(run_key)
             what = "request to cancel" if kind == "cancel" else kind
@@ -266,6 +269,18 @@ class WorkflowHandle(Generic[T]):
                 f"{'' if kind == 'cancel' else '; to go on with it, start a run under another workflow id'}",
                 status=row.status,
             )
+
+    async def _full(self, run_key: int, what: str) -> errors.InboxFullError:
+        row = await self._connection.store.read_run(run_key)
+        waiting = len(await self._connection.store.read_inbox(row.chain_key))
+        stands = "is blocked" if row.blocked is not None else "has not taken them yet"
+        return errors.InboxFullError(
+            f"{in_words(row)} {stands}, and {waiting:,} messages wait for it; its inbox takes no {what} now. Nothing "
+            f"that was accepted is lost. `pledger show {row.workflow_id}` says what the run waits for; send again once "
+            f"a worker of task queue {row.task_queue!r} has worked some off, or end the run",
+            workflow_id=row.workflow_id,
+            run_id=row.run_id,
+        )
 
     async def _ask(self, row: RunRow, name: str, body: bytes, timeout: timedelta) -> bytes | None:
         connection = self._connection

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pledger.engine.port import Message, Reply, RunRow, Send, Sent, Store
+from pledger.engine.port import INBOX_MAX, Message, Reply, RunRow, Send, Sent, Store, inbox_room
 from tests.conformance.harness import (
     NOW,
     append,
@@ -163,3 +163,52 @@ async def test_an_unknown_mailbox_is_empty(store: Store) -> None:
     assert await store.read_inbox(77) == []
     assert await store.read_undelivered(77) == []
     assert await store.read_message(77, "m-1") is None
+
+
+# The bound of an inbox ------------------------------------------------------------------------------------------------
+
+
+async def test_a_full_inbox_takes_no_message_and_loses_none(store: Store) -> None:
+    run = await owned_run(store, await open_session(store))
+    other = await owned_run(store, await open_session(store), "order-2")
+    sent = [signal(run, f"m-{n}", room=3) for n in range(5)]
+    answers = await store.commit([*sent, signal(other, room=3)])
+    assert [type(answer) is Sent for answer in answers] == [True, True, True, False, False, True]
+    assert answers[3:5] == [Reply.FULL, Reply.FULL]
+    assert [message.message_id for message in await store.read_inbox(run.chain_key)] == ["m-0", "m-1", "m-2"]
+    assert await store.read_message(run.chain_key, "m-3") is None
+
+
+async def test_a_message_that_a_full_inbox_holds_is_known_again(store: Store) -> None:
+    run = await owned_run(store, await open_session(store))
+    await store.commit([signal(run, "m-1", room=1), signal(run, "m-2", room=1)])
+    assert await write(store, signal(run, "m-1", room=1)) is Reply.DUPLICATE
+    assert await write(store, signal(run, "m-2", room=1)) is Reply.FULL
+
+
+@pytest.mark.parametrize("keep_id", [True, False])
+async def test_what_is_delivered_makes_room(store: Store, *, keep_id: bool) -> None:
+    run = await owned_run(store, await open_session(store))
+    await write(store, signal(run, "m-1", room=1, keep_id=keep_id))
+    run = await deliver(store, run)
+    assert isinstance(await write(store, signal(run, "m-2", room=1)), Sent)
+    assert await write(store, signal(run, "m-3", room=1)) is Reply.FULL
+
+
+async def test_cancels_count_until_their_verdict(store: Store) -> None:
+    run = await owned_run(store, await open_session(store))
+    await write(store, cancel(run))
+    run = await deliver(store, run)
+    assert await write(store, signal(run, room=1)) is Reply.FULL
+    assert isinstance(await write(store, signal(run, room=2)), Sent)
+
+
+async def test_a_closed_run_is_closed_and_not_full(store: Store) -> None:
+    run = await owned_run(store, await open_session(store))
+    await write(store, signal(run, room=1))
+    await write(store, append(run, closed="completed"))
+    assert await write(store, signal(run, "m-2", room=1)) is Reply.CLOSED
+
+
+def test_there_is_room_for_cancels_where_there_is_none_for_signals() -> None:
+    assert inbox_room("cancel") > inbox_room("signal") == INBOX_MAX

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from pledger import Client, activity, workflow
+from pledger.engine import port
 from pledger.errors import (
     CancelledError,
+    InboxFullError,
     NoWorkerError,
     PayloadError,
     PayloadTooLargeError,
@@ -187,6 +189,46 @@ async def test_a_run_that_ends_before_its_handlers_is_told_in_the_log(
     assert told.startswith(
         f"workflow 'order-1' (Hurries, run {handle.run_id}) ended while handlers of signals were still at work: 'note'."
     )
+
+
+async def test_a_full_inbox_refuses_signals_and_can_still_be_stopped(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(port, "INBOX_MAX", 4)
+    async with ledger.connect() as client:
+        handle = await client.start_workflow(Order, id="order-1")  # the start waits, too
+        for n in range(3):
+            await handle.signal(Order.note, f"note {n}")
+        with pytest.raises(InboxFullError, match=r"'order-1'.* 4 messages wait.* no signal 'note'") as raised:
+            await handle.signal(Order.note, "one too many")
+        assert (raised.value.workflow_id, raised.value.run_id) == ("order-1", handle.run_id)
+        request = await handle.cancel("enough")
+        async with ledger.worker(client, Order):
+            with pytest.raises(WorkflowFailedError):
+                await handle.result()
+        assert (await handle.cancel_verdict(request.request_id)).verdict == "cancelled"
+        assert "one too many" not in str((await handle.history()).events)
+
+
+async def test_a_worker_makes_room_in_a_full_inbox(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(port, "INBOX_MAX", 3)
+    async with ledger.connect() as client:
+        handle = await client.start_workflow(Order, id="order-1")
+        await handle.signal(Order.note, "one")
+        await handle.signal(Order.note, "two")
+        with pytest.raises(InboxFullError):
+            await handle.signal(Order.finish)
+        async with ledger.worker(client, Order):
+            await until(lambda: _takes(handle))
+            assert await handle.result() == ["one", "two"]
+
+
+async def _takes(handle: Any) -> bool:
+    try:
+        await handle.signal(Order.finish)
+    except InboxFullError:
+        return False
+    return True
 
 
 async def test_a_signal_to_a_closed_run_is_refused(ledger: Ledger) -> None:

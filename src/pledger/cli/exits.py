@@ -54,6 +54,7 @@ _BY_CLASS: Final[tuple[tuple[type[errors.PledgerError], Exit], ...]] = (
     (errors.WorkflowNotFoundError, Exit.NOT_FOUND),
     (errors.WorkflowAlreadyStartedError, Exit.REFUSED),
     (errors.RunClosedError, Exit.REFUSED),
+    (errors.InboxFullError, Exit.REFUSED),
     (errors.QueryFailedError, Exit.BAD_NEWS),
     (errors.UsageError, Exit.USAGE),
     (errors.NoWorkerError, Exit.NO_ANSWER),

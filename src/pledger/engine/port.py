@@ -339,13 +339,26 @@ class LogAttempts(Write):
     attempts: Sequence[AttemptRecord]
 
 
+#: Messages of one run that wait for it. A run that works takes them at once; so many pile up only where no worker does,
+#: or where a sender has run wild, and each of them is read and delivered in one go.
+INBOX_MAX: Final = 10_000
+#: Places more for requests to cancel: a run whose inbox is full must be stoppable.
+CANCELS_MAX: Final = 1_000
+
+
+def inbox_room(kind: str) -> int:
+    """How many messages may wait in an inbox that takes one more of this kind."""
+    return INBOX_MAX + CANCELS_MAX if kind == "cancel" else INBOX_MAX
+
+
 class Send(Write):
-    """A message for the chain whose current run is `run_key`. Answered Sent, DUPLICATE or CLOSED, or with
+    """A message for the chain whose current run is `run_key`. Answered Sent, DUPLICATE, CLOSED or FULL, or with
     WorkflowNotFoundError when there is no such run.
 
     A message_id that the chain has seen is DUPLICATE, also after the message was delivered and after the run closed.
     `keep_id` False: the id was made up for this call and needs no memory beyond delivery.
     local: sessions of this process; no wake-up is stored when one of them owns the run, since the sender tells it.
+    room: FULL, and nothing is stored, when so many messages of the chain have no verdict yet (see `inbox_room`).
     """
 
     run_key: int
@@ -356,6 +369,7 @@ class Send(Write):
     sent_ms: int
     keep_id: bool = True
     local: Sequence[int] = ()
+    room: int = INBOX_MAX
 
 
 class Terminate(Write):
@@ -393,6 +407,7 @@ class Reply(Enum):
     LOST = "lost"
     DUPLICATE = "duplicate"
     CLOSED = "closed"
+    FULL = "full"
     HEARTBEAT_OK = "heartbeat_ok"
     CANCEL_REQUESTED = "cancel_requested"
 

@@ -54,6 +54,7 @@ def test_every_error_ends_a_command_with_a_code_of_its_own_kind(cls: type[errors
         (errors.RunBlockedError("x"), 6),
         (errors.WorkflowAlreadyStartedError("x"), 7),
         (errors.RunClosedError("x"), 7),
+        (errors.InboxFullError("x"), 7),
         (errors.InternalError("x"), 70),
     ],
 )

@@ -17,11 +17,18 @@ def send(state: State, op: Send) -> Answer:
         return Reply.DUPLICATE
     if run.status != "running":
         return Reply.CLOSED
+    if sum(not _is_settled(each) for each in state.inboxes[run.chain_key].values()) >= op.room:
+        return Reply.FULL
     message = Message(next(state.keys), op.kind, op.message_id, op.name, op.body, op.sent_ms)
     put_message(state, run.chain_key, message, keep_id=op.keep_id)
     if run.owner is None or run.owner not in op.local:
         state.wake(op.run_key)
     return Sent(run.owner)
+
+
+def _is_settled(message: Message) -> bool:
+    """Whether it has its verdict; that of a cancel comes with the end of the run."""
+    return message.verdict is not None and (message.kind, message.verdict) != ("cancel", "delivered")
 
 
 def put_message(state: State, chain_key: int, message: Message, *, keep_id: bool) -> None:

@@ -23,6 +23,9 @@ def send(cursor: Cursor, op: Send) -> Answer:
         # A sender that repeats a message whose reply it lost must learn that it had been accepted.
         known = cursor.row(_SQL["knows_message"], (chain_key, op.message_id))
         return Reply.CLOSED if known is None else Reply.DUPLICATE
+    if cursor.row(_SQL["is_full"], (chain_key, op.room)) is not None:
+        known = cursor.row(_SQL["knows_message"], (chain_key, op.message_id))
+        return Reply.FULL if known is None else Reply.DUPLICATE
     # The sender of a cancel asks for its verdict by id, whatever the id is.
     keep_id = op.keep_id or op.kind == "cancel"
     if not insert_message(cursor, (chain_key, op.kind, op.message_id, op.name, op.body, op.sent_ms, int(keep_id))):

@@ -90,6 +90,12 @@ def test_a_list_passes_no_run_of_another_namespace(
         assert not [line for line in lines if "TEMP B-TREE" in line]
 
 
+def test_an_inbox_is_counted_in_its_index_alone(store: SqliteStore) -> None:
+    assert plan(store, load_queries("mailbox")["is_full"]) == [
+        "SEARCH pledger_message USING COVERING INDEX pledger_message_unsettled (chain_key=?)"
+    ]
+
+
 @pytest.mark.parametrize("name", ["read_history", "read_last_transition", "find_newest_run", "read_inbox"])
 def test_rows_come_in_order_without_sorting(store: SqliteStore, name: str) -> None:
     sql = (load_queries("ledger") | load_queries("mailbox"))[name]

@@ -84,8 +84,9 @@ CREATE TABLE pledger_message (
     CHECK (event_id IS NULL OR verdict IS NOT NULL)
 ) STRICT;
 CREATE UNIQUE INDEX pledger_message_by_id ON pledger_message (chain_key, message_id);
--- What a closing run still has to give a verdict on; the inbox is a part of it.
-CREATE INDEX pledger_message_unsettled ON pledger_message (chain_key)
+-- What a closing run still has to give a verdict on; the inbox is a part of it. It has the columns of its own condition,
+-- so that who counts need not look at the rows.
+CREATE INDEX pledger_message_unsettled ON pledger_message (chain_key, message_key, kind, verdict)
 WHERE verdict IS NULL OR (kind = 'cancel' AND verdict = 'delivered');
 
 -- The columns are those of engine.port.TaskRow, without what the run knows and no worker looks for.

@@ -6,6 +6,12 @@ SELECT chain_key, status, owner FROM pledger_run WHERE run_key = ?;
 -- name: knows_message
 SELECT 1 FROM pledger_message WHERE chain_key = ? AND message_id = ?;
 
+-- name: is_full
+-- A row when at least so many messages of the chain have no verdict. Counts in the index alone.
+SELECT 1 FROM pledger_message
+WHERE chain_key = ?1 AND (verdict IS NULL OR (kind = 'cancel' AND verdict = 'delivered'))
+LIMIT 1 OFFSET max(?2 - 1, 0);
+
 -- name: insert_message
 -- No row when the chain knows the id.
 INSERT INTO pledger_message (chain_key, kind, message_id, name, body, sent_ms, keep_id) VALUES (?, ?, ?, ?, ?, ?, ?)
