@@ -93,7 +93,9 @@ class NodeLoop(asyncio.AbstractEventLoop):
     def dispose(self) -> None:
         """The simulation is over: close what is left, quietly."""
         self.kill()
-        for task in self._tasks:
+        # Activities make their tasks themselves; all_tasks() has those, too. Left to a collector, they would be closed
+        # in the midst of whatever runs then.
+        for task in [*self._tasks, *asyncio.all_tasks(self)]:
             task._log_destroy_pending = False  # type: ignore[attr-defined] # noqa: SLF001 - asyncio reads it so itself
             coroutine = task.get_coro()
             if not task.done() and coroutine is not None:
