@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
 
 import apsw
 
@@ -28,7 +28,9 @@ from pledger.store.sqlite import ledger, mailbox, tasks
 from pledger.store.sqlite.failures import is_of_the_place, operation_failure
 from pledger.store.sqlite.writer import Cursor
 
-_WRITERS: Final[dict[type, Callable[[Cursor, Any], Answer]]] = {
+Writers: TypeAlias = Mapping[type, Callable[[Cursor, Any], Answer]]
+
+WRITERS: Final[Writers] = {
     StartRun: ledger.start_run,
     Append: ledger.append,
     Release: ledger.release,
@@ -44,13 +46,17 @@ _WRITERS: Final[dict[type, Callable[[Cursor, Any], Answer]]] = {
 }
 
 
-def write_batch(cursor: Cursor, batch: Sequence[Operation], path: str) -> list[Answer]:
-    """The answers, in order. An operation that cannot be written gets its exception as its answer."""
+def write_batch(cursor: Cursor, batch: Sequence[Operation], path: str, writers: Writers | None = None) -> list[Answer]:
+    """The answers, in order. An operation that cannot be written gets its exception as its answer.
+
+    writers: other rules than WRITERS; one may be asked for the same operation again, after a roll-back.
+    """
+    writers = writers or WRITERS
     written: list[Answer] = []
     try:
         for operation in batch:
             try:
-                written.append(_WRITERS[type(operation)](cursor, operation))
+                written.append(writers[type(operation)](cursor, operation))
             except PledgerError as error:  # raised before anything was written
                 written.append(error)
     except Exception as error:
@@ -68,7 +74,7 @@ def write_batch(cursor: Cursor, batch: Sequence[Operation], path: str) -> list[A
             if number in damaged:
                 continue
             try:
-                answers[number] = _write_guarded(cursor, operation, path)
+                answers[number] = _write_guarded(cursor, operation, path, writers)
             except apsw.CorruptError as error:
                 # A transaction that has met a damaged page can write nothing more: start again without this one.
                 damaged[number] = operation_failure(error, operation, path)
@@ -77,10 +83,10 @@ def write_batch(cursor: Cursor, batch: Sequence[Operation], path: str) -> list[A
             return [answers[number] for number in range(len(batch))]
 
 
-def _write_guarded(cursor: Cursor, operation: Operation, path: str) -> Answer:
+def _write_guarded(cursor: Cursor, operation: Operation, path: str, writers: Writers) -> Answer:
     cursor.execute("SAVEPOINT operation", ())
     try:
-        answer = _WRITERS[type(operation)](cursor, operation)
+        answer = writers[type(operation)](cursor, operation)
     except PledgerError as error:
         answer = error
     except Exception as error:

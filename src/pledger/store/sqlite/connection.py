@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -16,33 +18,39 @@ PAGE_BYTES: Final = 4096
 _OPENING_WAIT_MS: Final = 10_000
 
 
-def connect_writer(path: Path) -> apsw.Connection:
+def connect_writer(path: Path, vfs: str | None = None) -> apsw.Connection:
     """The connection that writes. In autocommit mode, in WAL, synchronous=FULL."""
-    connection = _connect(path)
-    connection.pragma("page_size", PAGE_BYTES)  # without effect on a file that has pages
-    mode = connection.pragma("journal_mode", "wal")
-    if mode != "wal":
-        raise StoreError(f"{path} cannot use a write-ahead log (journal_mode stays {mode!r}). Use a local disk.")
-    connection.pragma("synchronous", "FULL")
-    # Where fsync alone leaves data in the drive's cache (macOS); without effect elsewhere.
-    connection.pragma("fullfsync", 1)
-    connection.pragma("checkpoint_fullfsync", 1)
-    return connection
+    with _connected(path, vfs) as connection:
+        connection.pragma("page_size", PAGE_BYTES)  # without effect on a file that has pages
+        mode = connection.pragma("journal_mode", "wal")
+        if mode != "wal":
+            raise StoreError(f"{path} cannot use a write-ahead log (journal_mode stays {mode!r}). Use a local disk.")
+        connection.pragma("synchronous", "FULL")
+        # Where fsync alone leaves data in the drive's cache (macOS); without effect elsewhere.
+        connection.pragma("fullfsync", 1)
+        connection.pragma("checkpoint_fullfsync", 1)
+        return connection
 
 
-def connect_reader(path: Path) -> apsw.Connection:
+def connect_reader(path: Path, vfs: str | None = None) -> apsw.Connection:
     """The connection that reads: it sees what is committed and can change nothing."""
     # Not opened read-only: a reader of a write-ahead log must be able to write its index.
-    connection = _connect(path)
-    connection.pragma("query_only", 1)
-    return connection
+    with _connected(path, vfs) as connection:
+        connection.pragma("query_only", 1)
+        return connection
 
 
-def _connect(path: Path) -> apsw.Connection:
-    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_EXRESCODE)
-    connection.set_busy_timeout(_OPENING_WAIT_MS)
-    connection.pragma("trusted_schema", 0)
-    # Plans that do not depend on the values bound. Without it, a build with STAT4 (apsw's is one) prepares many joins
-    # anew at each execution with other values: 25 us in place of 2.
-    connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
-    return connection
+@contextlib.contextmanager
+def _connected(path: Path, vfs: str | None) -> Iterator[apsw.Connection]:
+    """A connection that is closed if it cannot be set up: its locks must not last until a collector comes by."""
+    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_EXRESCODE, vfs=vfs)
+    try:
+        connection.set_busy_timeout(_OPENING_WAIT_MS)
+        connection.pragma("trusted_schema", 0)
+        # Plans that do not depend on the values bound. Without it, a build with STAT4 (apsw's is one) prepares many
+        # joins anew at each execution with other values: 25 us in place of 2.
+        connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
+        yield connection
+    except BaseException:
+        connection.close()
+        raise

@@ -16,34 +16,36 @@ import apsw
 from pledger.store.sqlite.connection import connect_reader, connect_writer
 from pledger.store.sqlite.failures import store_failure
 from pledger.store.sqlite.files import prepare_file
+from pledger.store.sqlite.host import MACHINE, Host
 from pledger.store.sqlite.lane import Lane
 from pledger.store.sqlite.schema import migrate
 from pledger.store.sqlite.writer import Rows, Writer
 
-#: Process and file. The process too: a forked child must not touch its parent's connections, nor drop them, since
+#: Process, file and VFS. The process too: a forked child must not touch its parent's connections, nor drop them, since
 #: closing one would check the log in.
-_Key: TypeAlias = tuple[int, int, int]
+_Key: TypeAlias = tuple[int, int, int, str | None]
 
 _open: Final[dict[_Key, Database]] = {}
 _open_lock: Final = threading.Lock()
 
 
 class Database:
-    """path: absolute. handles: how many are open."""
+    """path: absolute. handles: how many are open. host: what it stands on."""
 
-    def __init__(self, path: Path, key: _Key, busy_timeout_ms: int) -> None:
+    def __init__(self, path: Path, key: _Key, busy_timeout_ms: int, host: Host) -> None:
         self.path = str(path)
+        self.host = host
         self.handles = 0
         self._key = key
-        writer = connect_writer(path)
+        writer = connect_writer(path, host.vfs)
         try:
             self.schema_version = migrate(writer, self.path)
-            self._reader = connect_reader(path)
+            self._reader = connect_reader(path, host.vfs)
         except BaseException:
             writer.close()
             raise
-        self.writer = Writer(writer, self.path)
-        self.lane = Lane(self.writer, self.path, busy_timeout_ms)
+        self.writer = Writer(writer, self.path, host)
+        self.lane = Lane(self.writer, self.path, busy_timeout_ms, threads=host.threads)
         self._read_lock = threading.Lock()
         self._read = self._reader.cursor().execute
 
@@ -74,20 +76,22 @@ class Database:
     def _close(self) -> None:
         self.lane.close()
         with self.writer.lock, self._read_lock:
-            self._reader.close()
-            self.writer.close()
+            try:
+                self._reader.close()
+            finally:
+                self.writer.close()
 
 
-def enter_database(path: Path, *, allow_network_fs: bool, busy_timeout_ms: int) -> Database:
+def enter_database(path: Path, *, allow_network_fs: bool, busy_timeout_ms: int, host: Host = MACHINE) -> Database:
     """The database at `path`, made if there is none; to be left again with `leave`."""
     path = Path(os.path.realpath(path))
     with _open_lock:
         prepare_file(path, allow_network_fs=allow_network_fs)
         status = path.stat()
-        key = (os.getpid(), status.st_dev, status.st_ino)
+        key = (os.getpid(), status.st_dev, status.st_ino, host.vfs)
         if key not in _open:
             try:
-                _open[key] = Database(path, key, busy_timeout_ms)
+                _open[key] = Database(path, key, busy_timeout_ms, host)
             except apsw.Error as error:
                 raise store_failure(error, str(path)) from error
         database = _open[key]

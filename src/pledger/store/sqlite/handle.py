@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from typing import Any, Final, Literal, TypeVar
 
@@ -42,7 +41,7 @@ class SqliteHandle:
         self._closed = False
         self._seen = (0, 0)
         self._seen = self._change_mark()
-        self._changed_s = time.monotonic()
+        self._changed_s = database.host.monotonic()
 
     async def close(self) -> None:
         if not self._closed:
@@ -88,10 +87,11 @@ class SqliteHandle:
     # Changes by others ------------------------------------------------------------------------------------------------
 
     async def wait_for_change(self, timeout_s: float) -> bool:
-        deadline_s = time.monotonic() + timeout_s
+        monotonic, patience = self._database.host.monotonic, self._database.host.patience
+        deadline_s = monotonic() + timeout_s
         while True:
             self._check_open()
-            now_s = time.monotonic()
+            now_s = monotonic()
             mark = self._change_mark()
             if mark != self._seen:
                 self._seen = mark
@@ -102,7 +102,7 @@ class SqliteHandle:
             quiet_s = now_s - max(self._changed_s, self._database.writer.last_write_s)
             if quiet_s > _QUIET_S:
                 self._database.rest()
-            await asyncio.sleep(min(_pause_s(quiet_s), deadline_s - now_s))
+            await asyncio.sleep(min(_pause_s(quiet_s) * patience, deadline_s - now_s))
 
     def _change_mark(self) -> tuple[int, int]:
         """Differs from the one before after another process, or another handle of this one, has committed."""

@@ -36,12 +36,13 @@ _INLINE_WAIT_MS: Final = 5
 
 
 class Lane:
-    """inline: whether commits run on the caller's thread. average_ms: what they take there."""
+    """inline: whether commits run on the caller's thread. average_ms: what they take there. threads: as in `Host`."""
 
-    def __init__(self, writer: Writer, path: str, busy_timeout_ms: int) -> None:
+    def __init__(self, writer: Writer, path: str, busy_timeout_ms: int, *, threads: bool = True) -> None:
         self._writer = writer
         self._path = path
         self._busy_timeout_ms = busy_timeout_ms
+        self._threads = threads
         self._thread: ThreadPoolExecutor | None = None
         self._queued: set[Future[Any]] = set()
         self._probe_at_s = 0.0
@@ -60,8 +61,10 @@ class Lane:
                 future.set_result(self._writer.run(job, durable=durable, wait_ms=_INLINE_WAIT_MS, hook=hook))
                 if durable:
                     self._measured(self._writer.commit_ms)
-            except LockedError:
-                pass  # another process is at it: wait for it in the thread
+            except LockedError as error:
+                # Another process is at it: wait for it in the thread.
+                if not self._threads:
+                    future.set_exception(error)
             except apsw.Error as error:
                 future.set_exception(_with_cause(store_failure(error, self._path), error))
             except Exception as error:  # noqa: BLE001 - whatever it is, it belongs to the future
@@ -86,11 +89,15 @@ class Lane:
             self._thread.shutdown()
 
     def _may_run_inline(self, *, durable: bool) -> bool:
+        if not self._threads:
+            return True
         if self._queued:
             return False  # what was submitted first is written first
         return self.inline or (durable and time.monotonic() >= self._probe_at_s)
 
     def _measured(self, commit_ms: float) -> None:
+        if not self._threads:
+            return
         if self.inline:
             # One commit that met a busy moment of the machine says nothing of the disk: it counts as twice the bound.
             self.average_ms += (min(commit_ms, 2 * SLOW_MS) - self.average_ms) * _NEWEST

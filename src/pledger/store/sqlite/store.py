@@ -14,6 +14,7 @@ from pledger.engine.port import Answer, Operation
 from pledger.store.sqlite.commit import write_batch
 from pledger.store.sqlite.database import enter_database
 from pledger.store.sqlite.files import file_system
+from pledger.store.sqlite.host import MACHINE, Host
 from pledger.store.sqlite.ledger import SqliteLedger
 from pledger.store.sqlite.mailbox import SqliteMailbox
 from pledger.store.sqlite.requests import SqliteRequests
@@ -61,15 +62,21 @@ def open_sqlite(
     busy_timeout_ms: int = BUSY_TIMEOUT_MS,
     clock: Callable[[], int] | None = None,
     on_commit: CommitHook | None = None,
+    host: Host = MACHINE,
 ) -> SqliteStore:
     """A handle on the ledger in the file `path`, made if there is none. The first four are as in `open_store`.
 
     busy_timeout_ms: how long a transaction waits for those of other processes; the first handle of a file decides.
     clock: milliseconds, in place of SQLite's own clock. on_commit: called just before and just after each COMMIT of
-    this handle with its number, counted from 1 (heartbeats, which come at any time, are left out).
+    this handle with its number, counted from 1 (heartbeats, which come at any time, are left out). host: what the file
+    and its connections stand on.
     """
-    database = enter_database(Path(path), allow_network_fs=allow_network_fs, busy_timeout_ms=busy_timeout_ms)
-    return SqliteStore(database, durable=durability == "power", clock=clock, on_commit=on_commit)
+    database = enter_database(Path(path), allow_network_fs=allow_network_fs, busy_timeout_ms=busy_timeout_ms, host=host)
+    try:
+        return SqliteStore(database, durable=durability == "power", clock=clock, on_commit=on_commit)
+    except BaseException:
+        database.leave()  # it was entered, and nobody else would
+        raise
 
 
 def _size(path: str) -> int:

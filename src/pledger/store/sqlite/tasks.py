@@ -145,7 +145,7 @@ def _task_bindings(run_key: int, task: TaskRow) -> tuple[Any, ...]:
     )
 
 
-def _task_row(row: tuple[Any, ...]) -> TaskRow:
+def task_row(row: tuple[Any, ...]) -> TaskRow:
     lost, heartbeat_details, last_failure, outcome, cancel_requested = row[16:]
     # SQLite has no booleans.
     return TaskRow(*(*row[:16], bool(lost), heartbeat_details, last_failure, outcome, bool(cancel_requested)))
@@ -171,19 +171,19 @@ class SqliteTasks(SqliteHandle):
             for (task_key,) in cursor.rows(sql, tuple(bindings)):
                 identity = cursor.rows(_SQL["claim_task"], (session_key, now_ms, task_key))[0]
                 claimed += cursor.rows(_SQL["read_task"], identity)
-            return [_task_row(row) for row in claimed]
+            return [task_row(row) for row in claimed]
 
         # Durable, unlike a claim of a run: it is the record that an attempt was made.
         return await self._submit(claim, durable=True)
 
     async def expired_tasks(self, namespace: str, now_ms: int, limit: int) -> list[TaskRow]:
-        return [_task_row(row) for row in self._rows(_SQL["expired_tasks"], namespace, now_ms, limit)]
+        return [task_row(row) for row in self._rows(_SQL["expired_tasks"], namespace, now_ms, limit)]
 
     async def owned_tasks(self, session_key: int) -> list[TaskRow]:
-        return [_task_row(row) for row in self._rows(_SQL["owned_tasks"], session_key)]
+        return [task_row(row) for row in self._rows(_SQL["owned_tasks"], session_key)]
 
     async def read_tasks(self, run_key: int) -> list[TaskRow]:
-        return [_task_row(row) for row in self._rows(_SQL["read_tasks"], run_key)]
+        return [task_row(row) for row in self._rows(_SQL["read_tasks"], run_key)]
 
     async def read_attempts(self, run_key: int) -> list[AttemptRecord]:
         return [AttemptRecord(*row) for row in self._rows(_SQL["read_attempts"], run_key)]

@@ -12,6 +12,7 @@ import apsw
 
 from pledger.errors import StoreUnavailableError, UsageError
 from pledger.store.sqlite.failures import store_failure
+from pledger.store.sqlite.host import MACHINE, Host
 
 T = TypeVar("T")
 Rows: TypeAlias = list[tuple[Any, ...]]
@@ -61,10 +62,10 @@ class Writer:
 
     commit_ms: how long the newest durable COMMIT took, without the statements before it. wal_pages: length of the log
     after the newest transaction of this connection. commits: how many transactions had a hook. last_write_s: when the
-    newest of them was, by the monotonic clock.
+    newest of them was, by the host's monotonic clock.
     """
 
-    def __init__(self, connection: apsw.Connection, path: str) -> None:
+    def __init__(self, connection: apsw.Connection, path: str, host: Host = MACHINE) -> None:
         self.lock = threading.Lock()
         self.connection = connection
         self.commit_ms = 0.0
@@ -72,6 +73,7 @@ class Writer:
         self.commits = 0
         self.last_write_s = 0.0
         self._path = path
+        self._monotonic = host.monotonic
         self._cursor = Cursor(connection)
         self._checkpoint_at = CHECKPOINT_PAGES
         self._durable = True
@@ -101,7 +103,7 @@ class Writer:
             self.commit_ms = (time.perf_counter() - started) * 1000
         if hook is not None:
             self.commits += 1
-            self.last_write_s = time.monotonic()
+            self.last_write_s = self._monotonic()
             hook("after")
         if self.wal_pages >= self._checkpoint_at:
             self._checkpoint(apsw.SQLITE_CHECKPOINT_PASSIVE)

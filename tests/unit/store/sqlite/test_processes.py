@@ -70,7 +70,7 @@ async def test_another_process_hears_of_a_commit_and_acts_on_it(path: Path) -> N
         run = await ownerless_run(store)
         assert await store.wait_for_change(20.0)
         run_key, fence = map(int, other.stdout.readline().split())
-    assert (run_key, fence > run.fence) == (run.run_key, True)
+    assert (run_key, fence) == (run.run_key, 1)  # it may have been claimed before it was read here
     claimed = await store.read_run(run_key)
     assert claimed.owner is not None
     assert await claim(store, await open_session(store)) == []

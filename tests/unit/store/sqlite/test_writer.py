@@ -10,6 +10,7 @@ import pytest
 
 from pledger.engine.port import Append
 from pledger.store.sqlite import SqliteStore, handle, open_sqlite
+from pledger.store.sqlite.host import Host
 from pledger.store.sqlite.writer import CHECKPOINT_PAGES
 from tests.conformance.harness import NOW, append, claim, open_session, owned_run, start, step
 
@@ -117,7 +118,7 @@ async def test_looking_for_changes_slows_down(store: SqliteStore, monkeypatch: p
         pauses.append(pause_s)
         now[0] += pause_s
 
-    monkeypatch.setattr(handle.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(store._database, "host", Host(monotonic=lambda: now[0]))
     monkeypatch.setattr(asyncio, "sleep", sleep)
     store._changed_s = now[0]
     assert not await store.wait_for_change(3.0)
