@@ -6,51 +6,67 @@ What the simulations did: a fault that was never hit proves nothing. And on whic
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass, field
 
 import pytest
 
-from pledger.testing.faults import KINDS
+from pledger.testing.faults import DISK_KINDS, KINDS
 
-#: From so many seeds on every kind of fault must have been hit.
-SEEDS_FOR_ALL = 500
+
+@dataclass
+class Sums:
+    """Of the simulations over one kind of store. kinds: the faults that may happen there; from `seeds_for_all` seeds on
+    every one must have been hit."""
+
+    store: str
+    kinds: tuple[str, ...]
+    seeds_for_all: int
+    seeds: int = 0
+    seconds: float = 0.0
+    steps: int = 0
+    hits: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def missed(self) -> list[str]:
+        return [kind for kind in self.kinds if not self.hits[kind]] if self.seeds >= self.seeds_for_all else []
+
+    def tell(self, reporter: pytest.TerminalReporter) -> None:
+        hours = self.seconds / 3600
+        reporter.section(f"simulation: {self.store}")
+        reporter.line(f"{self.seeds:,} seeds, {hours:,.1f} simulated hours, {self.steps:,} steps. Faults hit:")
+        for kind in self.kinds:
+            reporter.line(f"  {kind:20}{self.hits[kind]:>10,}")
+        if self.missed:
+            reporter.line(f"NEVER HIT, so nothing is proven about: {', '.join(self.missed)}", red=True)
 
 
 class Simulated:
     """The sums of the properties that `tests/simulation` records."""
 
     def __init__(self) -> None:
-        self.seeds = 0
-        self.seconds = 0.0
-        self.steps = 0
-        self.hits: Counter[str] = Counter()
-
-    @property
-    def missed(self) -> list[str]:
-        return [kind for kind in KINDS if not self.hits[kind]] if self.seeds >= SEEDS_FOR_ALL else []
+        self.stores = {
+            "memory": Sums("memory", KINDS, 500),
+            "sqlite": Sums("sqlite", KINDS + DISK_KINDS, 150),
+        }
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         for name, value in report.user_properties if report.when == "call" else ():
             if name == "simulated" and isinstance(value, dict):
-                self.seeds += value["seeds"]
-                self.seconds += value["seconds"]
-                self.steps += int(value["steps"])
-                self.hits += Counter(value["hits"])
+                sums = self.stores[value["store"]]
+                sums.seeds += value["seeds"]
+                sums.seconds += value["seconds"]
+                sums.steps += int(value["steps"])
+                sums.hits += Counter(value["hits"])
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        if self.missed:
+        if any(sums.missed for sums in self.stores.values()):
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        if not self.seeds:
-            return
-        hours = self.seconds / 3600
-        terminalreporter.section("simulation")
-        terminalreporter.line(f"{self.seeds:,} seeds, {hours:,.1f} simulated hours, {self.steps:,} steps. Faults hit:")
-        for kind in KINDS:
-            terminalreporter.line(f"  {kind:20}{self.hits[kind]:>10,}")
-        if self.missed:
-            terminalreporter.line(f"NEVER HIT, so nothing is proven about: {', '.join(self.missed)}", red=True)
+        for sums in self.stores.values():
+            if sums.seeds:
+                sums.tell(terminalreporter)
 
 
 class Pythons:

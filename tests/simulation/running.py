@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from typing import Any
 
 from pledger.testing import Faults, Simulation
 from tests.reference.activities import ACTIVITIES
@@ -14,33 +15,36 @@ from tests.reference.workflows import WORKFLOWS
 RUNS = 6
 
 
-def prepare(seed: int, faults: Faults | None = None, cases: Sequence[Case] = ()) -> Simulation:
-    """faults: by default the seed draws its own mix. cases: by default it draws some."""
+def prepare(seed: int, faults: Faults | None = None, cases: Sequence[Case] = (), **options: Any) -> Simulation:
+    """faults: by default the seed draws its own mix. cases: by default it draws some.
+    options: further ones of the simulation."""
     dice = random.Random(f"cases {seed}")
     workers = dice.choice([1, 2, 3])
     sim = Simulation(
         seed,
         workflows=WORKFLOWS,
         activities=ACTIVITIES,
-        faults=Faults.swarm(seed) if faults is None else faults,
+        faults=Faults.swarm(seed, options.get("store", "memory")) if faults is None else faults,
         workers=workers,
         task_queues=["default", "elsewhere"],
         namespaces=["default", "other"][: min(workers, dice.choice([1, 2]))],
+        **options,
     )
     for number, case in enumerate(cases or dice.sample(CASES, RUNS), 1):
         start(sim, case, number)
     return sim
 
 
-def simulate(seed: int, faults: Faults | None = None, cases: Sequence[Case] = ()) -> Simulation:
+def simulate(seed: int, faults: Faults | None = None, cases: Sequence[Case] = (), **options: Any) -> Simulation:
     """Run the seed and check it. Raises SimulationFailedError, with the command that runs it again."""
-    sim = prepare(seed, faults, cases)
+    sim = prepare(seed, faults, cases, **options)
     try:
         sim.run_until_idle()
         sim.check(every_run_ends_as_it_may)
     except AssertionError as error:
         if faults is None and not cases:
-            error.add_note(f"Again: PLEDGER_SEEDS={seed} make test ARGS=tests/simulation/test_seeds.py")
+            file = "test_sqlite_seeds.py" if options.get("store") == "sqlite" else "test_seeds.py"
+            error.add_note(f"Again: PLEDGER_SEEDS={seed} make test ARGS=tests/simulation/{file}")
         raise
     return sim
 

@@ -26,7 +26,7 @@ from pledger.history.events import ScheduleActivity
 from pledger.history.transition import StoredTransition
 from pledger.store.memory import State, mailbox, sessions, store, tasks
 from pledger.testing import Faults, SimulationFailedError
-from pledger.testing.process import SimulatedStore
+from pledger.testing.handles import SimulatedStore
 from tests.simulation.running import case, simulate
 
 #: Within so many seeds it must be found.

@@ -15,13 +15,15 @@ import msgspec
 from pledger.engine import port
 from pledger.history import events, transition
 from pledger.history.state import ImpossibleEventError, RunState, fold
+from pledger.testing.views import StateView
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Sequence
+    from collections.abc import Callable, Collection, Container, Mapping, Sequence
 
     from pledger.engine.attempt import Attempt
     from pledger.history.transition import StoredTransition, Transition
     from pledger.store.memory.state import State
+    from pledger.testing.views import View
     from pledger.testing.world import Activity
 
 
@@ -44,14 +46,30 @@ class Record:
     last_attempts: dict[int, int] = field(default_factory=dict)
 
 
-class Auditor:
-    """records: by run_key. violations: what was found, in words, oldest first. may_block: the workflow types whose code
-    is not right, or changes; any other one blocks only when it is parked."""
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """An operation and what it concerned, as it was before. sessions: those of the process that asks. tasks: of an
+    append only."""
 
-    def __init__(self, state: State, may_block: Container[str] = ()) -> None:
+    operation: port.Operation
+    sessions: Collection[int]
+    run_key: int
+    before: port.RunRow | None
+    tasks: Mapping[int, port.TaskRow]
+
+
+class Auditor:
+    """records: by run_key. violations: what was found, in words, oldest first. clock: the store's, in ms.
+
+    may_block: the workflow types whose code is not right, or changes; any other one blocks only when it is parked.
+    damaged: runs whose rows were changed behind the ledger's back: these must block.
+    """
+
+    def __init__(self, clock: Callable[[], int], may_block: Container[str] = ()) -> None:
         self.records: dict[int, Record] = {}
         self.violations: list[str] = []
-        self._state = state
+        self.damaged: set[int] = set()
+        self._clock = clock
         self._may_block = may_block
         self._latest_ms = 0
         self._went_back_ms = 0
@@ -61,26 +79,36 @@ class Auditor:
 
     # Around each operation --------------------------------------------------------------------------------------------
 
-    def judge(self, operation: port.Operation, sessions: set[int], apply: Callable[[], port.Answer]) -> port.Answer:
-        """Apply the operation and look at what it did. sessions: those of the process that asks."""
-        run_key = _run_key(operation)
-        before = self._state.runs.get(run_key)
-        tasks = dict(self._state.tasks.get(run_key, {})) if isinstance(operation, port.Append) else {}
+    def judge(
+        self, operation: port.Operation, sessions: Collection[int], apply: Callable[[], port.Answer], view: View
+    ) -> port.Answer:
+        """Apply the operation and look at what it did, where that is one step."""
+        sight = self.look(operation, sessions, view)
         answer = apply()
+        self.conclude(sight, answer, view)
+        self.check_waker(sight.run_key, view)
+        return answer
+
+    def look(self, operation: port.Operation, sessions: Collection[int], view: View) -> Sight:
+        """Before the operation is written."""
+        self.read_clock()  # whatever becomes of it, it may turn up after a crash
+        run_key = _run_key(operation)
+        tasks = dict(view.tasks(run_key)) if isinstance(operation, port.Append) else {}
+        return Sight(operation, sessions, run_key, view.run(run_key), tasks)
+
+    def conclude(self, sight: Sight, answer: port.Answer, view: View) -> None:
+        """The operation is written, for good. view: just after it."""
         self.read_clock()
         if answer is port.Reply.WON:
-            self._won(operation, before, sessions)
-            self._look_at_late_outcomes(operation, tasks)
-        elif isinstance(answer, port.Started) and isinstance(operation, port.StartRun):
-            self._born(operation, answer)
-        if run_key in self._state.runs:
-            self.check_waker(run_key)
-        return answer
+            self._won(sight, view)
+            self._look_at_late_outcomes(sight)
+        elif isinstance(answer, port.Started) and isinstance(sight.operation, port.StartRun):
+            self._born(sight.operation, answer, view)
 
     def read_clock(self) -> None:
         """Timers are measured by the latest time that the store's clock has shown, or would have without its last jump
         back: whoever asked for the time before that carries it on as it was."""
-        self._latest_ms = max(self._latest_ms, self._state.clock() + self._went_back_ms)
+        self._latest_ms = max(self._latest_ms, self._clock() + self._went_back_ms)
 
     def clock_goes_back(self, by_ms: int) -> None:
         self.read_clock()
@@ -90,55 +118,56 @@ class Auditor:
         """Everybody has asked for the time since it went back so far."""
         self._went_back_ms -= by_ms
 
-    def _won(self, operation: port.Operation, before: port.RunRow | None, sessions: set[int]) -> None:
+    def _won(self, sight: Sight, view: View) -> None:
+        operation, before = sight.operation, sight.before
         match operation:
             case port.Append() if before is not None and before.head == operation.transition.checksum:
                 # Repeated, since the answer was lost: it is there, and nothing changes.
-                if self._state.runs[before.run_key] is not before:
+                if view.run(before.run_key) != before:
                     self.violated("facts are immutable", f"a repeated append changed run {before.run_key}")
             case port.Append():
-                self._check_owner(operation, operation.fence, before, sessions)
+                self._check_owner(sight, operation.fence)
                 self._check_place(operation, before)
                 self._extend(operation.run_key, operation.transition, operation.last_event)
-                self._check_status(operation.run_key)
-                self._note_cancelled(operation)
+                self._check_status(operation.run_key, view)
+                self._note_cancelled(operation, view)
             case port.Terminate():
                 self._check_place(operation, before)
                 self._extend(operation.run_key, operation.transition, operation.last_event)
-                self._check_status(operation.run_key)
+                self._check_status(operation.run_key, view)
             case port.Release() | port.ConfirmClaim() | port.PutTask():
-                self._check_owner(operation, operation.fence, before, sessions)
+                self._check_owner(sight, operation.fence)
             case port.Block():
-                self._check_owner(operation, operation.fence, before, sessions)
+                self._check_owner(sight, operation.fence)
                 reason = msgspec.json.decode(operation.reason)
                 expected = before is not None and before.workflow_type in self._may_block
-                if reason["reason"] != "poison" and not expected:
+                is_damaged = operation.run_key in self.damaged and reason["reason"] == "corrupt"
+                if reason["reason"] != "poison" and not expected and not is_damaged:
                     self.violated(
                         "no run blocks", f"run {operation.run_key}: {reason['message']}\n{reason['traceback']}"
                     )
             case _:
                 pass
 
-    def _note_cancelled(self, operation: port.Append) -> None:
-        record, rows = self.records[operation.run_key], self._state.tasks.get(operation.run_key, {})
+    def _note_cancelled(self, operation: port.Append, view: View) -> None:
+        record, rows = self.records[operation.run_key], view.tasks(operation.run_key)
         for event_id in operation.cancelled:
             row = rows.get(event_id)
             # Without a row it is the eager one, which may be about to begin.
             last = 1 if row is None else row.attempt if row.state == "started" else row.attempt - 1
             record.last_attempts.setdefault(event_id, last)
 
-    def _born(self, start: port.StartRun, answer: port.Started) -> None:
+    def _born(self, start: port.StartRun, answer: port.Started, view: View) -> None:
         if any(each.run_id == start.run_id for each in self.records.values()):
             self.violated("one start, one run", f"{start.workflow_id} ({start.run_id}) was created twice")
         self.records[answer.run_key] = Record(start.run_id)
         if start.first is not None and start.owner is not None:
             self._extend(answer.run_key, start.first.transition, start.first.last_event)
-            self._check_status(answer.run_key)
+            self._check_status(answer.run_key, view)
 
-    def _check_owner(
-        self, operation: port.Operation, fence: int, before: port.RunRow | None, sessions: set[int]
-    ) -> None:
-        what = f"{type(operation).__name__} of run {before.run_key if before else '?'}"
+    def _check_owner(self, sight: Sight, fence: int) -> None:
+        before, sessions = sight.before, sight.sessions
+        what = f"{type(sight.operation).__name__} of run {before.run_key if before else '?'}"
         if before is None or before.status != "running":
             self.violated("terminal states absorb", f"{what} after {before.status if before else 'nothing'}")
         elif before.fence != fence:
@@ -158,16 +187,36 @@ class Auditor:
                 f"which is at {before.last_event}",
             )
 
-    def look_at_claim(self, session_key: int, rows: Sequence[port.RunRow | port.TaskRow]) -> None:
+    def look_at_claim(self, session: port.SessionRow, rows: Sequence[port.RunRow | port.TaskRow]) -> None:
         """What a session has just taken."""
         for row in rows:
-            session = self._state.sessions[session_key]
             if (row.namespace, row.task_queue) != (session.namespace, session.task_queue):
                 self.violated(
                     "namespaces and queues are apart",
                     f"a worker of queue {session.task_queue} in {session.namespace} takes {row.workflow_id}, which is "
                     f"of queue {row.task_queue} in {row.namespace}",
                 )
+
+    # After a crash ----------------------------------------------------------------------------------------------------
+
+    def recovered(self, state: State) -> None:
+        """Every process is gone and the ledger came up as `state`: what was acknowledged is there. What was refused
+        with an unknown outcome may have come through after all."""
+        for run_key, record in self.records.items():
+            row, heads = state.runs.get(run_key), [each.checksum for each in state.histories.get(run_key, [])]
+            if row is None or row.run_id != record.run_id or record.head not in [transition.CHAIN_START, *heads]:
+                self.violated(
+                    "nothing acknowledged is lost",
+                    f"run {run_key} ({record.run_id}) had {record.state.last_event} events; there is {row}",
+                )
+                return
+        for run_key, row in state.runs.items():
+            record = self.records.setdefault(run_key, Record(row.run_id))
+            for stored in state.histories[run_key]:
+                if stored.first_event_id > record.state.last_event:
+                    last_event = stored.first_event_id + len(transition.decode(stored.body).events()) - 1
+                    self._extend(run_key, stored, last_event)
+            self._check_status(run_key, StateView(state))
 
     # What a history grows by ------------------------------------------------------------------------------------------
 
@@ -217,13 +266,14 @@ class Auditor:
             self.violated("one outcome per position", f"{record.run_id}: one for event {position}, never scheduled")
         record.outcomes[position] = outcome
 
-    def _look_at_late_outcomes(self, operation: port.Operation, tasks: dict[int, port.TaskRow]) -> None:
-        """tasks: as they were before the operation. Whose attempt was counted as lost has no outcome any more."""
+    def _look_at_late_outcomes(self, sight: Sight) -> None:
+        """Whose attempt was counted as lost has no outcome any more."""
+        operation = sight.operation
         if not isinstance(operation, port.Append):
             return
         for event in transition.decode(operation.transition.body).inputs:
             if isinstance(event, events.ActivityCompleted | events.ActivityFailed):
-                row = tasks.get(event.scheduled_event_id)
+                row = sight.tasks.get(event.scheduled_event_id)
                 if row is not None and row.attempt > event.attempt:
                     self.violated(
                         "late outcomes are refused",
@@ -247,26 +297,27 @@ class Auditor:
             self.violated("messages are delivered once", f"{record.run_id}: {message_id} at {event_id}, and before")
         record.messages[message_id] = event_id
 
-    def _check_status(self, run_key: int) -> None:
-        shown, recorded = self._state.runs[run_key].status, self.records[run_key].state.status
+    def _check_status(self, run_key: int, view: View) -> None:
+        row, recorded = view.run(run_key), self.records[run_key].state.status
+        shown = None if row is None else row.status
         if shown != recorded:
             self.violated("row and history agree", f"run {run_key} is {shown} in its row, {recorded} in its history")
 
     # Wakers -----------------------------------------------------------------------------------------------------------
 
-    def check_waker(self, run_key: int) -> None:
+    def check_waker(self, run_key: int, view: View) -> None:
         """An open run without an owner must be due in time for whatever is to happen to it by itself."""
-        run = self._state.runs[run_key]
-        if run.status != "running" or run.owner is not None or run.blocked is not None:
+        run = view.run(run_key)
+        if run is None or run.status != "running" or run.owner is not None or run.blocked is not None:
             return
         record = self.records.get(run_key)
         if record is None:
             return
-        tasks = self._state.tasks.get(run_key, {})
+        tasks = view.tasks(run_key)
         due: list[tuple[int, str]] = [(timer.fire_at_ms, "a timer") for timer in record.state.timers.values()]
         if record.state.deadline_ms is not None:
             due.append((record.state.deadline_ms, "its deadline"))
-        if self._state.waiting(run.chain_key):
+        if view.has_mail(run.chain_key):
             due.append((self._latest_ms, "a message"))
         due += [(self._latest_ms, "an outcome") for task in tasks.values() if task.state == "done"]
         due += [(self._latest_ms, "a lost attempt") for event_id in record.state.activities if event_id not in tasks]
@@ -275,14 +326,14 @@ class Auditor:
                 self.violated("every open run has a waker", f"{run.workflow_id} has {what}, and is due at {run.due_ms}")
                 return
 
-    def check_all_wakers(self) -> None:
+    def check_all_wakers(self, view: View) -> None:
         """After the end of a session: nothing may be left in its name."""
-        state = self._state
-        for run_key in sorted(state.open_runs):
-            self.check_waker(run_key)
-            owner = state.runs[run_key].owner
-            owners = {owner, *(task.owner for task in state.tasks.get(run_key, {}).values())} - {None}
-            if not owners <= state.sessions.keys():
+        sessions = view.sessions()
+        for run_key in view.open_runs():
+            self.check_waker(run_key, view)
+            run = view.run(run_key)
+            owners = {run and run.owner, *(task.owner for task in view.tasks(run_key).values())} - {None}
+            if not owners <= set(sessions):
                 self.violated(
                     "every open run has a waker", f"run {run_key} is held by {owners}, gone sessions among them"
                 )

@@ -27,6 +27,21 @@ KINDS: Final = (
 )
 
 
+#: What may happen besides where the ledger is a file on a simulated disk.
+DISK_KINDS: Final = (
+    "kill_in_write",
+    "power_loss",
+    "power_loss_in_write",
+    "disk_full",
+    "disk_open_error",
+    "disk_read_error",
+    "disk_short_write",
+    "disk_sync_error",
+    "disk_sync_lost",
+    "disk_write_error",
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Faults:
     """Rates, all 0 by default: nothing goes wrong, only the order of things is drawn.
@@ -58,16 +73,27 @@ class Faults:
     effect_refused: float = 0.0
     effect_reply_lost: float = 0.0
     effect_slow: float = 0.0
+    power_loss: float = 0.0
+    disk_full: float = 0.0
+    kill_in_write: float = 0.0
+    power_loss_in_write: float = 0.0
+    disk_write_error: float = 0.0
+    disk_sync_error: float = 0.0
+    disk_read_error: float = 0.0
+    disk_open_error: float = 0.0
 
     @classmethod
-    def swarm(cls, seed: int) -> Faults:
+    def swarm(cls, seed: int, store: str = "memory") -> Faults:
         """A mix of its own for each seed: some faults often, some rarely, about half of them not at all.
+
+        store: as in `Simulation`; those of a disk only where there is one.
 
         A test with every fault at a middling rate never gets deep into anything; leaving some out lets the others show
         what they can do (Groce et al., Swarm Testing, 2012).
         """
         dice = random.Random(f"swarm {seed}")  # noqa: S311 - a test, no secret
-        drawn = {name: dice.random() ** 2 * most for name, most in _MOST.items() if dice.random() < 0.5}  # noqa: PLR2004
+        most_of_each = _MOST | _MOST_ON_DISK if store == "sqlite" else _MOST
+        drawn = {name: dice.random() ** 2 * most for name, most in most_of_each.items() if dice.random() < 0.5}  # noqa: PLR2004
         return dataclasses.replace(cls(), **drawn)
 
 
@@ -86,4 +112,15 @@ _MOST: Final = {
     "effect_refused": 0.4,
     "effect_reply_lost": 0.3,
     "effect_slow": 0.2,
+}
+
+_MOST_ON_DISK: Final = {
+    "power_loss": 0.1,
+    "disk_full": 0.1,
+    "kill_in_write": 0.01,
+    "power_loss_in_write": 0.005,
+    "disk_write_error": 0.02,
+    "disk_sync_error": 0.05,
+    "disk_read_error": 0.01,
+    "disk_open_error": 0.1,
 }

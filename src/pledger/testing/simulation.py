@@ -28,6 +28,7 @@ from pledger.machine.definitions import ActivityDefinition, WorkflowDefinition
 from pledger.store.memory import State
 from pledger.testing.audit import Auditor
 from pledger.testing.faults import Faults
+from pledger.testing.handles import Ledger, MemoryLedger
 from pledger.testing.invariants import ALL, Invariant
 from pledger.testing.journal import Program, Then
 from pledger.testing.process import Process, Surroundings
@@ -80,9 +81,10 @@ class Simulation:
     must have finished; workflows that wait for longer need more (a virtual day takes some seconds).
     deploy: workflows in place of those of the same name, in processes that start after some moment: until all have, old
     and new code work side by side. Runs of these may block meanwhile, and must go on in the end.
-    state: the ledger. world: the outside. workflows: those of the end, by name. programs: the client programs with what
-    they were told. hits: how often each fault happened. digest: equal for equal executions. now_s: virtual time since
-    the start.
+    store: "memory", or "sqlite" for the real store on a simulated disk. durability: as in `connect`, of that one.
+    state: the ledger, as dictionaries. world: the outside. workflows: those of the end, by name. programs: the client
+    programs with what they were told. hits: how often each fault happened. digest: equal for equal executions. now_s:
+    virtual time since the start.
     """
 
     def __init__(
@@ -99,9 +101,13 @@ class Simulation:
         task_queues: Sequence[str] = ("default",),
         namespaces: Sequence[str] = ("default",),
         settle: timedelta = SETTLE,
+        store: str = "memory",
+        durability: str = "power",
     ) -> None:
         if workers < len(namespaces):
             raise UsageError("a simulation needs at least one worker for each namespace")
+        if store not in {"memory", "sqlite"}:
+            raise UsageError(f"store={store!r} is not known: use 'memory' or 'sqlite'.")
         guards.install()
         self.seed = seed
         self.hits: Counter[str] = Counter()
@@ -116,8 +122,8 @@ class Simulation:
         self.activities = {each.name: each for each in activities}
         self._scheduler = Scheduler(self._new_dice())
         self._clock_ahead_ms = 0
-        self.state = State(clock=self._store_ms)
-        self.auditor = Auditor(self.state, self._deploy)
+        self.auditor = Auditor(self._store_ms, self._deploy)
+        self._ledger = self._new_ledger(store, durability)
         self.world = World(
             self._new_dice(),
             faults=lambda: self._faults,
@@ -127,7 +133,7 @@ class Simulation:
         )
         self._surroundings = Surroundings(
             self._scheduler,
-            self.state,
+            self._ledger,
             self.auditor,
             faults=lambda: self._faults,
             hit=self._hit,
@@ -151,6 +157,10 @@ class Simulation:
         self._seats += [
             _Seat(f"client-{n + 1}", namespaces[n % places], [], self._draw_limits()) for n in range(clients)
         ]
+
+    @property
+    def state(self) -> State:
+        return self._ledger.state
 
     @property
     def digest(self) -> str:
@@ -199,9 +209,12 @@ class Simulation:
                     self.auditor.violated("everything finishes once faults stop", self._unfinished())
                     self._stop_if_violated()
                 self._shut_down()
+                self.auditor.violations += self._ledger.flaws()
+                self._stop_if_violated()
             finally:
                 for life in self._lives:
                     life.dispose()
+                self._ledger.dispose()
 
     def check(self, *invariants: Invariant) -> None:
         """Hold the ledger, the outside and the clients' journals against each other, and replay every run.
@@ -232,7 +245,7 @@ class Simulation:
         return all(program.done for program in self.programs)
 
     def _all_closed(self) -> bool:
-        return self._all_done() and not self.state.open_runs
+        return self._all_done() and not self._ledger.has_open_runs
 
     def _unfinished(self) -> str:
         told = [f"program {each.workflow_id} is not done" for each in self.programs if not each.done]
@@ -302,6 +315,20 @@ class Simulation:
     def _toss(self) -> bool:
         return self._dice.random() < 0.5  # noqa: PLR2004 - heads or tails
 
+    def _new_ledger(self, store: str, durability: str) -> Ledger:
+        if store == "memory":
+            return MemoryLedger(self._store_ms)
+        # Imported here: whoever simulates in memory does not pay for SQLite.
+        from pledger.testing.sqlite_ledger import SqliteLedger  # noqa: PLC0415
+
+        return SqliteLedger(
+            self.auditor,
+            clock=self._store_ms,
+            dice=self._new_dice(),
+            durability=durability,
+            cut_power=self._cut_power,
+        )
+
     def _new_dice(self) -> random.Random:
         """One for each who draws, so that a draw more in one place does not shift the others."""
         return random.Random(self._dice.getrandbits(64))  # noqa: S311 - seeded, as everything here
@@ -321,6 +348,8 @@ class Simulation:
             (self._faults.pause, self._pause_one),
             (self._faults.cut_off, self._cut_one_off),
             (self._faults.clock_jump, self._jump_clock),
+            (self._faults.power_loss, lambda: self._cut_power("power_loss")),
+            (self._faults.disk_full, self._fill_disk),
         ]
         for rate, act in plans:
             if rate > 0:
@@ -338,6 +367,7 @@ class Simulation:
         """No more faults. Who is paused goes on, and fresh code comes, which takes up parked runs."""
         self._faults = Faults()
         self._calm = True
+        self._ledger.is_full = False
         for seat in self._seats:
             if seat.process is not None:
                 seat.process.loop.paused = seat.process.cut_off = False
@@ -365,6 +395,22 @@ class Simulation:
         if process is not None:
             self._hit("restart")
             process.leave()
+
+    def _cut_power(self, kind: str) -> None:
+        self._hit(kind)
+        self._ledger.lose_power()
+        for seat in self._seats:
+            if seat.process is not None:
+                seat.process.end(kind)
+
+    def _fill_disk(self) -> None:
+        self._scheduler.note("the disk is full")
+        self._ledger.is_full = True
+        self._scheduler.at(self.now_s + self._dice.random() * _PAUSE_MAX_S, self._free_disk)
+
+    def _free_disk(self) -> None:
+        self._scheduler.note("the disk has room again")
+        self._ledger.is_full = False
 
     def _pause_one(self) -> None:
         process = self._anybody()

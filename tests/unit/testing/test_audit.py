@@ -17,6 +17,7 @@ from pledger.history.transition import StoredTransition, Transition
 from pledger.store.memory import State
 from pledger.store.memory.store import commit
 from pledger.testing.audit import Auditor
+from pledger.testing.views import StateView
 from pledger.testing.world import Activity, AttemptSeen
 
 NOW = 1_000_000
@@ -29,7 +30,7 @@ class Ledger:
     def __init__(self) -> None:
         self.now_ms = NOW
         self.state = State(lambda: self.now_ms)
-        self.auditor = Auditor(self.state)
+        self.auditor = Auditor(self.state.clock)
         self.session = 7
         self.state.sessions[self.session] = port.SessionRow(
             self.session, "worker", "default", "default", "code", NOW, NOW + 10**6
@@ -50,7 +51,7 @@ class Ledger:
     def judge(self, operation: Operation, answer: Answer | None = None) -> Answer:
         """answer: of a store that is not asked; by default the real one."""
         apply: Callable[[], Answer] = lambda: commit(self.state, [operation])[0] if answer is None else answer  # noqa: E731
-        return self.auditor.judge(operation, {self.session}, apply)
+        return self.auditor.judge(operation, {self.session}, apply, StateView(self.state))
 
     def transition(
         self, inputs: list[Any], commands: list[Any], *, first: int = 4, time_ms: int = NOW
@@ -154,9 +155,9 @@ def test_only_the_owner_writes(ledger: Ledger) -> None:
 @pytest.mark.parametrize("place", [{"namespace": "other"}, {"task_queue": "other"}])
 def test_a_claim_takes_what_is_of_its_namespace_and_queue(ledger: Ledger, place: dict[str, str]) -> None:
     run = ledger.state.runs[ledger.run_key]
-    ledger.auditor.look_at_claim(ledger.session, [run, ledger.row()])
+    ledger.auditor.look_at_claim(ledger.state.sessions[ledger.session], [run, ledger.row()])
     assert ledger.violations == []
-    ledger.auditor.look_at_claim(ledger.session, [msgspec.structs.replace(run, **place)])
+    ledger.auditor.look_at_claim(ledger.state.sessions[ledger.session], [msgspec.structs.replace(run, **place)])
     assert [each.partition(":")[0] for each in ledger.violations] == ["namespaces and queues are apart"]
 
 
@@ -202,8 +203,8 @@ def test_a_block_is_a_violation_unless_its_code_changes(ledger: Ledger) -> None:
     block = port.Block(ledger.run_key, 1, b'{"reason": "bug", "message": "oh", "traceback": ""}', "code")
     ledger.judge(block, Reply.WON)
     assert ledger.violations[0].startswith("no run blocks")
-    tolerant = Auditor(ledger.state, may_block={"pay"})
-    tolerant.judge(block, {7}, lambda: Reply.WON)
+    tolerant = Auditor(ledger.state.clock, may_block={"pay"})
+    tolerant.judge(block, {7}, lambda: Reply.WON, StateView(ledger.state))
     assert tolerant.violations == []
 
 

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from pledger.testing import Faults
-from pledger.testing.faults import KINDS
+from pledger.testing.faults import DISK_KINDS, KINDS
 
 RATES = [field.name for field in dataclasses.fields(Faults)]
 
@@ -23,11 +23,31 @@ def test_a_seed_always_draws_the_same_mix() -> None:
 
 
 def test_every_rate_is_left_out_about_half_of_the_time() -> None:
-    mixes = [Faults.swarm(seed) for seed in range(200)]
+    mixes = [Faults.swarm(seed, "sqlite") for seed in range(200)]
     drawn = Counter(name for mix in mixes for name in RATES if getattr(mix, name) > 0)
     assert all(60 < drawn[name] < 140 for name in RATES), drawn
 
 
-@pytest.mark.parametrize("kind", KINDS)
+def test_without_a_disk_none_fails() -> None:
+    of_a_disk = {name for name in RATES if name.startswith(("disk_", "power_")) or name == "kill_in_write"}
+    mixes = [Faults.swarm(seed) for seed in range(200)]
+    assert {name for mix in mixes for name in RATES if getattr(mix, name) > 0} == set(RATES) - of_a_disk
+
+
+#: Kinds that share a rate.
+SHARED = {
+    "kill_before_commit": "kill_at_commit",
+    "kill_after_commit": "kill_at_commit",
+    "disk_short_write": "disk_write_error",
+    "disk_sync_lost": "disk_sync_error",
+}
+
+
+@pytest.mark.parametrize("kind", KINDS + DISK_KINDS)
 def test_every_kind_has_a_rate(kind: str) -> None:
-    assert kind in RATES or kind in {"kill_before_commit", "kill_after_commit"}
+    assert SHARED.get(kind, kind) in RATES
+
+
+@pytest.mark.parametrize("rate", RATES)
+def test_every_rate_has_a_kind(rate: str) -> None:
+    assert rate in KINDS + DISK_KINDS or rate in SHARED.values()

@@ -1,0 +1,118 @@
+"""What a simulation stands on: a ledger, and the handles on it that simulated processes get.
+
+The one here is in memory; the one in a file is in `sqlite_ledger`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from pledger.engine import port
+from pledger.store.memory import MemoryStore, State
+from pledger.store.memory.store import commit
+from pledger.testing.notes import in_short
+from pledger.testing.views import StateView
+from pledger.testing.weather import Weather
+
+if TYPE_CHECKING:
+    from pledger.testing.audit import Auditor
+    from pledger.testing.process import Process
+
+
+class Ledger(Protocol):
+    """state: all that it holds, to look at. has_open_runs: whether some run is not closed. is_full: whether it takes
+    nothing more."""
+
+    is_full: bool
+
+    @property
+    def state(self) -> State: ...
+    @property
+    def has_open_runs(self) -> bool: ...
+    def open(self, process: Process) -> port.Store:
+        """The handle of a process. Raises StoreError."""
+        ...
+
+    def kill(self, process: Process) -> None:
+        """It is dead: what has not reached its commit point never will, and no verb of its handle returns any more."""
+        ...
+
+    def lose_power(self) -> None:
+        """What is not durable may be gone; all processes are."""
+        ...
+
+    def flaws(self) -> list[str]:
+        """What is wrong with it beyond what its rows say, now that nobody uses it."""
+        ...
+
+    def dispose(self) -> None: ...
+
+
+class MemoryLedger:
+    """The model of a store. It has no disk, so that nothing is lost."""
+
+    def __init__(self, clock: Callable[[], int]) -> None:
+        self.state = State(clock=clock)
+        self.is_full = False
+        self._handles: dict[Process, SimulatedStore] = {}
+
+    @property
+    def has_open_runs(self) -> bool:
+        return bool(self.state.open_runs)
+
+    def open(self, process: Process) -> port.Store:
+        handle = self._handles[process] = SimulatedStore(process, process.surroundings.auditor, self.state)
+        return handle
+
+    def kill(self, process: Process) -> None:
+        if process in self._handles:
+            self._handles.pop(process).kill()
+
+    def lose_power(self) -> None: ...
+
+    def flaws(self) -> list[str]:
+        return []
+
+    def dispose(self) -> None: ...
+
+
+class SimulatedStore(MemoryStore):
+    """A process's handle on a ledger in memory: every operation of a batch is shown to the auditor."""
+
+    def __init__(self, process: Process, auditor: Auditor, state: State) -> None:
+        super().__init__(state, Weather(process))
+        self._process = process
+        self._auditor = auditor
+        self._view = StateView(state)
+
+    def commit(self, batch: Sequence[port.Operation]) -> asyncio.Future[list[port.Answer]]:
+        return asyncio.get_running_loop().create_task(self._change(self._write, batch))
+
+    def _write(self, state: State, batch: Sequence[port.Operation]) -> list[port.Answer]:
+        sessions = self._process.sessions.keys()
+        return [
+            self._auditor.judge(operation, sessions, functools.partial(_commit_one, state, operation), self._view)
+            for operation in batch
+        ]
+
+    _write.__name__ = "commit"  # the name of a rule is the name of its verb
+
+    def _apply(self, rule: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        result = super()._apply(rule, *args, **kwargs)
+        if result != []:
+            self._process.note(in_short(rule.__name__, args, result))
+        self._auditor.read_clock()
+        if rule.__name__ == "open_session":
+            self._process.sessions[result.session_key] = result
+        elif rule.__name__ in {"claim_runs", "claim_tasks"}:
+            self._auditor.look_at_claim(self._process.sessions[args[0]], result)
+        elif rule.__name__ in {"close_session", "bury_sessions"}:
+            self._auditor.check_all_wakers(self._view)
+        return result
+
+
+def _commit_one(state: State, operation: port.Operation) -> port.Answer:
+    return commit(state, [operation])[0]

@@ -1,0 +1,308 @@
+"""The real SQLite store under a simulation: one file on a simulated disk, which every process opens for itself.
+
+All of a process's transactions run on the simulation's one thread, its clocks are virtual, and its file is reached
+through a VFS of its own (`disk_vfs`). A killed process's connections are closed without anything of that reaching the
+disk: their locks are gone, as the kernel would see to, and what they had written but not committed stays in the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import random
+import shutil
+import tempfile
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import apsw
+
+from pledger.engine import port
+from pledger.errors import StoreError, StoreUnavailableError
+from pledger.store.memory import State
+from pledger.store.sqlite.commit import write_batch, write_operation
+from pledger.store.sqlite.database import Database, enter_database
+from pledger.store.sqlite.host import Host
+from pledger.store.sqlite.store import SqliteStore
+from pledger.store.sqlite.writer import Cursor
+from pledger.testing.disk import Disk
+from pledger.testing.disk_vfs import DiskVfs, Peace
+from pledger.testing.disk_weather import DiskWeather
+from pledger.testing.notes import in_short
+from pledger.testing.sqlite_views import SqliteView, read_state
+from pledger.testing.weather import READS, Weather
+
+if TYPE_CHECKING:
+    from pledger.testing.audit import Auditor, Sight
+    from pledger.testing.process import Process
+
+#: How long a transaction waits for others: they are over at once, or their process is dead.
+BUSY_TIMEOUT_MS: Final = 100
+#: Looks for changes by others come every 60 ms at least, and every second at most.
+PATIENCE: Final = 20.0
+_FILE: Final = "ledger.db"
+
+
+class SqliteLedger:
+    """disk: what holds the file. durability: as in `open_store`. cut_power: called when a process's fate cuts it.
+
+    Its folder holds the empty files that carry SQLite's locks and shared memory.
+    """
+
+    def __init__(
+        self,
+        auditor: Auditor,
+        *,
+        clock: Callable[[], int],
+        dice: random.Random,
+        durability: str,
+        cut_power: Callable[[str], None],
+    ) -> None:
+        self.disk = Disk()
+        self.is_full = False
+        self.cut_power = cut_power
+        self._auditor = auditor
+        self._clock = clock
+        self._dice = dice
+        self._durability = durability
+        self._folder = Path(tempfile.mkdtemp(prefix="pledger-simulated-"))
+        self._path = self._folder / _FILE
+        self._peace = DiskVfs(self.disk, Peace())
+        self._places: dict[Process, tuple[DiskVfs, list[SimulatedSqliteStore]]] = {}
+        self._graves: list[tuple[DiskVfs, list[SimulatedSqliteStore]]] = []
+        self._power_is_lost = False
+        self._seen: tuple[int, State] | None = None
+
+    # Processes --------------------------------------------------------------------------------------------------------
+
+    def open(self, process: Process) -> port.Store:
+        """Raises StoreError."""
+        self._close_graves()
+        if not self._places:
+            self._auditor.recovered(self.state)
+        vfs = DiskVfs(self.disk, DiskWeather(process, self))
+        stores: list[SimulatedSqliteStore] = []
+        self._places[process] = (vfs, stores)
+        host = Host(vfs=vfs.name, monotonic=process.loop.time, threads=False, patience=PATIENCE)
+        database = enter_database(self._path, allow_network_fs=True, busy_timeout_ms=BUSY_TIMEOUT_MS, host=host)
+        try:
+            store = SimulatedSqliteStore(
+                process, self._auditor, vfs, database, durable=self._durability == "power", clock=self._clock
+            )
+        except BaseException:
+            database.leave()
+            raise
+        stores.append(store)
+        return store
+
+    def kill(self, process: Process) -> None:
+        """It is dead. Its connections are closed before anybody else looks; they may be in use just now."""
+        place = self._places.pop(process, None)
+        if place is not None:
+            vfs, stores = place
+            vfs.is_dead = True
+            for store in stores:
+                store.kill()
+            self._graves.append(place)
+
+    def lose_power(self) -> None:
+        self._power_is_lost = True
+
+    def _close_graves(self) -> None:
+        for vfs, stores in self._graves:
+            for store in stores:
+                store.bury()
+            vfs.unregister()
+        self._graves.clear()
+        if self._power_is_lost:
+            assert not self._places, "a power cut leaves nobody alive"
+            self._power_is_lost = False
+            self.disk.lose_power(self._dice)
+
+    # Looking at it ----------------------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> State:
+        """What is committed. Looked up anew after each change of the disk."""
+        self._close_graves()
+        if self._seen is None or self._seen[0] != self.disk.changes:
+            with self._looking() as connection:
+                state = read_state(lambda sql, bindings: connection.execute(sql, bindings).fetchall(), self._clock)
+            self._seen = self.disk.changes, state
+        return self._seen[1]
+
+    @property
+    def has_open_runs(self) -> bool:
+        return any(each.state.status == "running" for each in self._auditor.records.values())
+
+    def flaws(self) -> list[str]:
+        """A power cut after the end takes nothing away, and the file is sound."""
+        before = self.state
+        self.disk.lose_power(self._dice)
+        after = self.state
+        self._auditor.recovered(after)
+        found = []
+        if self._durability == "power" and (before.histories, before.inboxes) != (after.histories, after.inboxes):
+            found.append("nothing acknowledged is lost: a power cut after the end changed the ledger")
+        with self._looking() as connection:
+            told = [text for (text,) in connection.execute("PRAGMA integrity_check")]
+        return found + [f"the file is sound: {text}" for text in told if text != "ok"]
+
+    @contextlib.contextmanager
+    def _looking(self) -> Iterator[apsw.Connection]:
+        """A connection that meets no faults and leaves the disk as it is."""
+        self._path.touch()
+        connection = apsw.Connection(str(self._path), vfs=self._peace.name)
+        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        try:
+            yield connection
+        finally:
+            connection.close()
+
+    def dispose(self) -> None:
+        for process in list(self._places):
+            self.kill(process)
+        self._close_graves()
+        shutil.rmtree(self._folder)
+
+
+class SimulatedSqliteStore(SqliteStore):
+    """A process's handle on the file: every operation of a batch is shown to the auditor, once it is committed."""
+
+    def __init__(self, process: Process, auditor: Auditor, vfs: DiskVfs, database: Database, **options: Any) -> None:
+        self._process = process
+        self._auditor = auditor
+        self._vfs = vfs
+        self._killed = False
+        self._weather = Weather(process)
+        self._witnessed: list[tuple[Sight, port.Answer, Moment]] = []
+        self._view = SqliteView(database.rows)
+        super().__init__(database, on_commit=self._on_commit_of_batch, **options)
+
+    async def close(self) -> None:
+        # apsw tells of errors in a VFS of Python that SQLite ignores, and that no other VFS can tell of.
+        with contextlib.suppress(apsw.Error):
+            await super().close()
+
+    def kill(self) -> None:
+        self._killed = True
+
+    def bury(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        with contextlib.suppress(apsw.Error, StoreError):
+            self._database.leave()
+
+    # Commits ----------------------------------------------------------------------------------------------------------
+
+    def commit(self, batch: Sequence[port.Operation]) -> asyncio.Future[list[port.Answer]]:
+        return asyncio.get_running_loop().create_task(self._around("commit", self._commit, (batch,)))
+
+    async def _commit(self, batch: Sequence[port.Operation]) -> list[port.Answer]:
+        path = self._database.path
+        self._witnessed.clear()
+        try:
+            return await self._submit(lambda cursor: write_batch(cursor, batch, path, self._witness), durable=True)
+        finally:
+            self._witnessed.clear()
+
+    def _witness(self, cursor: Cursor, operation: port.Operation) -> port.Answer:
+        view = SqliteView(cursor.rows)
+        with self._vfs.calm():
+            sight = self._auditor.look(operation, set(self._process.sessions), view)
+        answer = write_operation(cursor, operation)
+        run_key = answer.run_key if isinstance(answer, port.Started) else sight.run_key
+        with self._vfs.calm():
+            # A batch may be written again, after a roll-back: what counts is the last time.
+            self._witnessed = [each for each in self._witnessed if each[0].operation is not operation]
+            self._witnessed.append((sight, answer, Moment(view, run_key)))
+        return answer
+
+    def _on_commit_of_batch(self, phase: Literal["before", "after"], _: int) -> None:
+        if phase == "after":
+            for sight, answer, moment in self._witnessed:
+                self._auditor.conclude(sight, answer, moment)
+            for sight, _answer, moment in {each[0].run_key: each for each in self._witnessed}.values():
+                self._auditor.check_waker(sight.run_key, moment)
+
+    # The verbs --------------------------------------------------------------------------------------------------------
+
+    def renew_session(self, session_key: int, lease_ms: int) -> int | None:
+        self._weather.before("renew_session", ())
+        if self._killed:
+            raise StoreUnavailableError("This handle was killed.")
+        answer = super().renew_session(session_key, lease_ms)
+        self._weather.after("renew_session", ())
+        return answer
+
+    async def _around(self, verb: str, plain: Callable[..., Awaitable[Any]], args: tuple[Any, ...]) -> Any:
+        await self._pause(self._weather.before(verb, args))
+        try:
+            result = await plain(*args)
+        finally:
+            if self._killed:
+                await asyncio.get_running_loop().create_future()  # for ever
+        self._told(verb, args, result)
+        await self._pause(self._weather.after(verb, args))
+        return result
+
+    async def _pause(self, pause: Awaitable[None] | None) -> None:
+        if pause is not None:
+            await pause
+        if self._killed:
+            await asyncio.get_running_loop().create_future()
+
+    def _told(self, verb: str, args: tuple[Any, ...], result: Any) -> None:
+        if verb in READS:
+            return
+        if result != []:
+            self._process.note(in_short(verb, args, result))
+        if verb == "open_session":
+            self._process.sessions[result.session_key] = result
+        elif verb in {"claim_runs", "claim_tasks"}:
+            self._auditor.look_at_claim(self._process.sessions[args[0]], result)
+        elif verb in {"close_session", "bury_sessions"}:
+            with self._vfs.calm():
+                self._auditor.check_all_wakers(self._view)
+        self._auditor.read_clock()
+
+
+class Moment:
+    """One run as it was at one instant of a transaction."""
+
+    def __init__(self, view: SqliteView, run_key: int) -> None:
+        self._run = view.run(run_key)
+        self._tasks = view.tasks(run_key)
+        self._has_mail = self._run is not None and view.has_mail(self._run.chain_key)
+
+    def run(self, _: int) -> port.RunRow | None:
+        return self._run
+
+    def tasks(self, _: int) -> Any:
+        return self._tasks
+
+    def has_mail(self, _: int) -> bool:
+        return self._has_mail
+
+    def open_runs(self) -> list[int]:
+        return []
+
+    def sessions(self) -> set[int]:
+        return set()
+
+
+def _with_weather(verb: str) -> Callable[..., Awaitable[Any]]:
+    plain = getattr(SqliteStore, verb)
+
+    async def call(self: SimulatedSqliteStore, *args: Any) -> Any:
+        return await self._around(verb, plain.__get__(self), args)
+
+    return call
+
+
+for _name, _verb in inspect.getmembers(SqliteStore, inspect.iscoroutinefunction):
+    if not _name.startswith("_") and _name not in {"close", "wait_for_change", "describe"}:
+        setattr(SimulatedSqliteStore, _name, _with_weather(_name))

@@ -1,0 +1,100 @@
+"""The ledger in a SQLite file as an auditor sees it: row by row in the midst of a transaction, or all of it at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, Final, TypeAlias
+
+from pledger.engine.port import AttemptRecord, Message, Request, RunRow, SessionRow, TaskRow
+from pledger.history.transition import StoredTransition
+from pledger.store.memory import State
+from pledger.store.sqlite.sqlfiles import load_queries
+from pledger.store.sqlite.tasks import task_row
+from pledger.store.sqlite.writer import Rows
+
+_LEDGER: Final = load_queries("ledger")
+_MAILBOX: Final = load_queries("mailbox")
+_TASKS: Final = load_queries("tasks")
+_SESSIONS: Final = f"SELECT {', '.join(SessionRow.__struct_fields__)} FROM pledger_session"  # noqa: S608 - names of columns
+_HISTORIES: Final = (
+    "SELECT run_key, first_event_id, body, checksum FROM pledger_history ORDER BY run_key, first_event_id"
+)
+_MESSAGES: Final = (
+    "SELECT chain_key, keep_id, message_key, kind, message_id, name, body, sent_ms, verdict, event_id "
+    "FROM pledger_message ORDER BY message_key"
+)
+_ATTEMPTS: Final = (
+    "SELECT run_key, event_id, attempt, outcome, started_ms, ended_ms, worker, failure FROM pledger_attempt "
+    "ORDER BY attempt_key"
+)
+_REQUESTS: Final = "SELECT request_key, run_key, kind, name, body, expires_ms, answer, failure FROM pledger_request"
+
+Query: TypeAlias = Callable[[str, tuple[Any, ...]], Rows]
+
+
+class SqliteView:
+    """rows: runs one query."""
+
+    def __init__(self, rows: Query) -> None:
+        self._rows = rows
+
+    def run(self, run_key: int) -> RunRow | None:
+        found = self._rows(_LEDGER["read_run"], (run_key,))
+        return RunRow(*found[0]) if found else None
+
+    def tasks(self, run_key: int) -> Mapping[int, TaskRow]:
+        tasks = map(task_row, self._rows(_TASKS["read_tasks"], (run_key,)))
+        return {task.event_id: task for task in tasks}
+
+    def has_mail(self, chain_key: int) -> bool:
+        return bool(self._rows(_MAILBOX["read_inbox"], (chain_key,)))
+
+    def open_runs(self) -> Iterable[int]:
+        sql = "SELECT run_key FROM pledger_run WHERE closed_ms IS NULL ORDER BY run_key"
+        return [run_key for (run_key,) in self._rows(sql, ())]
+
+    def sessions(self) -> Collection[int]:
+        return {row[0] for row in self._rows(_SESSIONS, ())}
+
+
+def read_state(rows: Query, clock: Callable[[], int]) -> State:
+    """All of it, as dictionaries; empty where there are no tables yet."""
+    state = State(clock=clock)
+    if rows("SELECT 1 FROM sqlite_schema WHERE name = 'pledger_run'", ()):
+        _read_runs(state, rows)
+        _read_messages(state, rows)
+        _read_tasks(state, rows)
+        state.sessions = {row[0]: SessionRow(*row) for row in rows(_SESSIONS, ())}
+        state.wakes = {run_key for (run_key,) in rows("SELECT run_key FROM pledger_wake", ())}
+        state.requests = {row[0]: Request(*row) for row in rows(_REQUESTS, ())}
+    return state
+
+
+def _read_runs(state: State, rows: Query) -> None:
+    for row in rows("SELECT * FROM pledger_run_row ORDER BY run_key", ()):
+        run = RunRow(*row)
+        state.runs[run.run_key] = run
+        state.newest.setdefault((run.namespace, run.workflow_id), []).append(run.run_key)
+        state.histories[run.run_key] = []
+        state.inboxes[run.chain_key] = {}
+        if run.closed_ms is None:
+            state.open_runs.add(run.run_key)
+    for run_key, *fields in rows(_HISTORIES, ()):
+        state.histories[run_key].append(StoredTransition(*fields))
+
+
+def _read_messages(state: State, rows: Query) -> None:
+    for chain_key, keep_id, *fields in rows(_MESSAGES, ()):
+        message = Message(*fields)
+        state.inboxes[chain_key][message.message_key] = message
+        state.message_keys[chain_key, message.message_id] = message.message_key
+        if not keep_id:
+            state.unkept.add(message.message_key)
+
+
+def _read_tasks(state: State, rows: Query) -> None:
+    for row in rows("SELECT * FROM pledger_task_row ORDER BY run_key, event_id", ()):
+        task = task_row(row)
+        state.tasks.setdefault(task.run_key, {})[task.event_id] = task
+    for row in rows(_ATTEMPTS, ()):
+        state.attempts.setdefault(row[0], []).append(AttemptRecord(*row))

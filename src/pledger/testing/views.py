@@ -1,0 +1,46 @@
+"""What an auditor sees of a ledger at one instant, whatever kind of ledger it is."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from pledger.engine.port import RunRow, TaskRow
+    from pledger.store.memory import State
+
+
+class View(Protocol):
+    def run(self, run_key: int) -> RunRow | None: ...
+    def tasks(self, run_key: int) -> Mapping[int, TaskRow]:
+        """By event id."""
+        ...
+
+    def has_mail(self, chain_key: int) -> bool:
+        """Whether a message waits for the run."""
+        ...
+
+    def open_runs(self) -> Iterable[int]: ...
+    def sessions(self) -> Collection[int]: ...
+
+
+class StateView:
+    """Of a ledger in memory."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def run(self, run_key: int) -> RunRow | None:
+        return self._state.runs.get(run_key)
+
+    def tasks(self, run_key: int) -> Mapping[int, TaskRow]:
+        return self._state.tasks.get(run_key, {})
+
+    def has_mail(self, chain_key: int) -> bool:
+        return bool(self._state.waiting(chain_key))
+
+    def open_runs(self) -> Iterable[int]:
+        return sorted(self._state.open_runs)
+
+    def sessions(self) -> Collection[int]:
+        return self._state.sessions.keys()

@@ -1,0 +1,87 @@
+"""What a simulated store does to those who ask: latency, failures around the commit point, death at a commit."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Final
+
+from pledger import errors
+
+if TYPE_CHECKING:
+    from pledger.testing.faults import Faults
+    from pledger.testing.process import Process
+
+#: Verbs that only look: an answer of theirs that is lost is the same as one that failed.
+READS: Final = frozenset(
+    {
+        "find_run",
+        "read_run",
+        "read_statuses",
+        "read_history",
+        "read_last_transition",
+        "list_runs",
+        "count_runs",
+        "read_inbox",
+        "read_message",
+        "read_undelivered",
+        "expired_tasks",
+        "read_tasks",
+        "read_attempts",
+        "now_ms",
+        "read_sessions",
+        "next_due_ms",
+        "read_requests",
+    }
+)
+#: How long a verb takes, in seconds: mostly, and when the store is slow.
+LATENCY_S: Final = 0.002
+SLOW_S: Final = 3.0
+
+
+class Weather:
+    """The fault hooks of one handle."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._dice = process.dice
+
+    def before(self, verb: str, _: tuple[object, ...]) -> Awaitable[None] | None:
+        if verb == "wait_for_change":
+            return None
+        faults = self._process.surroundings.faults()
+        draw = self._dice.random
+        if self._process.cut_off:
+            raise errors.StoreUnavailableError(f"simulated: {self._process.name} is cut off, at {verb}")
+        if verb == "commit" and draw() < faults.kill_at_commit / 2:
+            self._process.kill("kill_before_commit")
+            return None
+        if draw() < faults.store_unavailable:
+            self._fail("store_unavailable", verb)
+        return self._latency(verb, faults)
+
+    def after(self, verb: str, _: tuple[object, ...]) -> Awaitable[None] | None:
+        if verb == "wait_for_change":
+            return None
+        faults = self._process.surroundings.faults()
+        draw = self._dice.random
+        if verb == "commit" and draw() < faults.kill_at_commit / 2:
+            self._process.kill("kill_after_commit")
+            return None
+        if verb not in READS and draw() < faults.reply_lost:
+            self._fail("reply_lost", verb)
+        return self._latency(verb, faults)
+
+    def _fail(self, kind: str, verb: str) -> None:
+        self._process.surroundings.hit(kind)
+        self._process.note(f"{kind}: {verb}")
+        raise errors.StoreUnavailableError(f"simulated: {kind} at {verb}")
+
+    def _latency(self, verb: str, faults: Faults) -> Awaitable[None] | None:
+        if verb == "renew_session":
+            return None  # it cannot wait
+        draw = self._dice.random
+        if faults.slow_store and draw() < faults.slow_store:
+            self._process.surroundings.hit("slow_store")
+            return asyncio.sleep(draw() * SLOW_S)
+        return asyncio.sleep(draw() * LATENCY_S) if draw() < 0.5 else None  # noqa: PLR2004 - half of them at once
