@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from pledger.store.sqlite.log import Log
 from pledger.store.sqlite.writer import Writer
 from pledger.testing import Faults, SimulationFailedError
 from tests.simulation.running import simulate
@@ -38,20 +39,39 @@ def commits_do_not_wait_for_the_disk(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Writer, "run", run)
 
 
+def a_log_is_not_mended(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Log, "mend", lambda self: None)
+
+
+def a_log_is_trusted_at_first(patch: pytest.MonkeyPatch) -> None:
+    rule = Log.__init__
+
+    def init(self: Log, *args: Any) -> None:
+        rule(self, *args)
+        self.is_doubtful = False
+
+    patch.setattr(Log, "__init__", init)
+
+
 @dataclass(frozen=True)
 class Revert:
     """take_out: patches the defence away. faults: what it takes to need it. broken: one of these promises."""
 
     take_out: Callable[[pytest.MonkeyPatch], None]
-    broken: str
+    broken: tuple[str, ...]
     faults: Faults
 
 
+#: A claim of a task is acknowledged too: with it lost, an attempt begins a second time.
+LOST = ("nothing acknowledged is lost", "attempts are counted")
 POWER = Faults(power_loss=0.3)
+FAILING = Faults(power_loss=0.3, disk_sync_error=0.1, kill=0.5)
 
 REVERTS = [
-    Revert(no_fsync, "nothing acknowledged is lost", POWER),
-    Revert(commits_do_not_wait_for_the_disk, "nothing acknowledged is lost", POWER),
+    Revert(no_fsync, LOST, POWER),
+    Revert(commits_do_not_wait_for_the_disk, LOST, POWER),
+    Revert(a_log_is_not_mended, LOST, FAILING),
+    Revert(a_log_is_trusted_at_first, LOST, FAILING),
 ]
 
 
@@ -77,7 +97,7 @@ def first_violation(faults: Faults, **options: Any) -> tuple[int, list[str]]:
 def test_less_durability_by_choice_loses_what_it_may() -> None:
     """durability="process": a power cut may take the last of what was acknowledged, and the simulation sees it."""
     _, violations = first_violation(POWER, durability="process")
-    assert violations[0].startswith("nothing acknowledged is lost")
+    assert violations[0].startswith(LOST)
 
 
 @pytest.mark.parametrize("seed", range(10))

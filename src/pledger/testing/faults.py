@@ -57,6 +57,12 @@ class Faults:
     Share of the messages of clients: duplicate_message (sent again although it was acknowledged).
     Share of calls to the outside world: effect_refused (fails, nothing happened), effect_reply_lost (happened, and
     fails), effect_slow (takes up to a minute).
+
+    With store="sqlite" the disk may fail too. Per second of virtual time: power_loss (every process dies, and of what
+    was not synced each sector is kept or lost), disk_full (for some seconds no file can grow). Share of writes and
+    syncs: kill_in_write (the process dies in the midst of it), power_loss_in_write. Share of steps of their kind:
+    disk_write_error (fails, half of the time after a part was written), disk_sync_error (fails, half of the time with
+    what it was to write lost for good), disk_read_error, disk_open_error.
     """
 
     kill: float = 0.0

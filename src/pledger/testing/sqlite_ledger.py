@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import apsw
 
 from pledger.engine import port
-from pledger.errors import StoreError, StoreUnavailableError
+from pledger.errors import PledgerError, StoreError, StoreUnavailableError
 from pledger.store.memory import State
-from pledger.store.sqlite.commit import write_batch, write_operation
+from pledger.store.sqlite.commit import WRITERS, write_batch
 from pledger.store.sqlite.database import Database, enter_database
 from pledger.store.sqlite.host import Host
 from pledger.store.sqlite.store import SqliteStore
@@ -179,6 +179,7 @@ class SimulatedSqliteStore(SqliteStore):
         self._weather = Weather(process)
         self._witnessed: list[tuple[Sight, port.Answer, Moment]] = []
         self._view = SqliteView(database.rows)
+        self._rules = dict.fromkeys(WRITERS, self._witness)
         super().__init__(database, on_commit=self._on_commit_of_batch, **options)
 
     async def close(self) -> None:
@@ -205,7 +206,7 @@ class SimulatedSqliteStore(SqliteStore):
         path = self._database.path
         self._witnessed.clear()
         try:
-            return await self._submit(lambda cursor: write_batch(cursor, batch, path, self._witness), durable=True)
+            return await self._submit(lambda cursor: write_batch(cursor, batch, path, self._rules), durable=True)
         finally:
             self._witnessed.clear()
 
@@ -213,7 +214,11 @@ class SimulatedSqliteStore(SqliteStore):
         view = SqliteView(cursor.rows)
         with self._vfs.calm():
             sight = self._auditor.look(operation, set(self._process.sessions), view)
-        answer = write_operation(cursor, operation)
+        answer: port.Answer
+        try:
+            answer = WRITERS[type(operation)](cursor, operation)
+        except PledgerError as error:  # raised before anything was written
+            answer = error
         run_key = answer.run_key if isinstance(answer, port.Started) else sight.run_key
         with self._vfs.calm():
             # A batch may be written again, after a roll-back: what counts is the last time.

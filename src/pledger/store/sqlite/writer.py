@@ -13,6 +13,7 @@ import apsw
 from pledger.errors import StoreUnavailableError, UsageError
 from pledger.store.sqlite.failures import store_failure
 from pledger.store.sqlite.host import MACHINE, Host
+from pledger.store.sqlite.log import Log
 
 T = TypeVar("T")
 Rows: TypeAlias = list[tuple[Any, ...]]
@@ -74,6 +75,7 @@ class Writer:
         self.last_write_s = 0.0
         self._path = path
         self._monotonic = host.monotonic
+        self._log = Log(path, host.vfs)
         self._cursor = Cursor(connection)
         self._checkpoint_at = CHECKPOINT_PAGES
         self._durable = True
@@ -91,12 +93,15 @@ class Writer:
         """
         self._begin(wait_ms, durable=durable)
         try:
+            if durable:
+                self._log.mend()
             result = job(self._cursor)
             if hook is not None:
                 hook("before")
             started = time.perf_counter()
             self._cursor.execute("COMMIT", ())
-        except BaseException:
+        except BaseException as error:
+            self._log.failed(error)
             self._cursor.roll_back()
             raise
         if durable:
@@ -122,6 +127,8 @@ class Writer:
 
     def close(self) -> None:
         self.rest()
+        if self._log.is_doubtful:
+            self.connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         self.connection.close()
 
     def _begin(self, wait_ms: int, *, durable: bool) -> None:
@@ -145,10 +152,20 @@ class Writer:
         self.wal_pages = pages
         return apsw.SQLITE_OK
 
+    def _mend_log(self) -> None:
+        self._begin(self._wait_ms, durable=self._durable)
+        try:
+            self._log.mend()
+        finally:
+            self._cursor.roll_back()
+
     def _checkpoint(self, mode: int) -> None:
         try:
+            if self._log.is_doubtful:
+                self._mend_log()
             pages, copied = self.connection.wal_checkpoint(mode=mode)
-        except apsw.Error:
+        except (apsw.Error, LockedError) as error:
+            self._log.failed(error)
             # Nothing is lost: the log keeps everything, and if the disk is at fault the next commit says so.
             pages, copied = self.wal_pages, 0
         if pages == copied:
