@@ -141,9 +141,12 @@ class WorkflowHandle(Generic[T]):
                     f"{in_words(row)} is {row.status} already: there is nothing left to end. {_afterwards(row)}",
                     status=row.status,
                 )
-            last = await self._connection.store.read_last_transition(row.run_key)
             # The time of a run never goes back, whatever the clock has done since its last transition.
-            last_ms = 0 if last is None else transition.decode(last.body).time_ms
+            try:
+                last = await self._newest(row)
+            except errors.CorruptHistoryError:
+                last = None  # a damaged run can be ended; there is no telling when it was last active
+            last_ms = 0 if last is None else last.time_ms
             now_ms = max(last_ms, await self._connection.now_ms())
             body = transition.encode(Transition(transition.FORMAT, now_ms, None, (events.RunTerminated(reason),)))
             first = row.last_event + 1
@@ -315,12 +318,17 @@ class WorkflowHandle(Generic[T]):
             f"for task queue {row.task_queue!r}{where} that knows {row.workflow_type!r}: pledger worker your_module"
         )
 
+    async def _newest(self, row: RunRow) -> Transition | None:
+        """Raises CorruptHistoryError: what a client is told of the end of a run is what was recorded."""
+        from pledger.engine.newest import newest_transition  # noqa: PLC0415 - a part of the engine
+
+        return await newest_transition(self._connection.store, row)
+
     async def _outcome(self, row: RunRow) -> T:
-        last = await self._connection.store.read_last_transition(row.run_key)
         command: Command | None = None
         reason: str | None = None
-        if last is not None:
-            found = transition.decode(last.body)
+        found = await self._newest(row)
+        if found is not None:
             command = found.commands[-1] if found.commands else None
             reason = next((i.reason for i in found.inputs if isinstance(i, events.RunTerminated)), None)
         return self._conclude(row.status, command, reason)

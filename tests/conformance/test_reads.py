@@ -28,13 +28,13 @@ async def test_a_history_of_100_000_events_comes_in_pages(store: Store) -> None:
         step(50_003, b"50002"),
         step(50_013, b"50012"),
     ]
-    assert await store.read_last_transition(run.run_key) == steps[-1].transition
+    assert await store.read_last_transitions(run.run_key) == [steps[-2].transition, steps[-1].transition]
 
 
 async def test_a_run_without_history(store: Store) -> None:
     run = await ownerless_run(store)
     assert await store.read_history(run.run_key) == []
-    assert await store.read_last_transition(run.run_key) is None
+    assert await store.read_last_transitions(run.run_key) == []
 
 
 async def test_bodies_come_back_byte_for_byte(store: Store) -> None:

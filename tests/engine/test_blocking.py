@@ -344,6 +344,23 @@ async def test_a_damaged_history_is_named_and_parks_its_run(file_ledger: Ledger,
     change(file_ledger, "DELETE FROM pledger_run; DELETE FROM pledger_history")  # for the check at the end
 
 
+@pytest.mark.parametrize("body", ["CAST(replace(CAST(body AS TEXT), '17', '71') AS BLOB)", "substr(body, 2)"])
+async def test_a_damaged_end_is_not_told(file_ledger: Ledger, body: str) -> None:
+    """The result of a closed run comes from one row: a client must not be given what is not the record."""
+
+    @workflow.defn
+    async def answer() -> str:
+        return "1717"
+
+    async with file_ledger.connect() as client, file_ledger.worker(client, answer):
+        assert await client.execute_workflow(answer, id="order-1") == "1717"
+    change(file_ledger, f"UPDATE pledger_history SET body = {body}")
+    async with file_ledger.connect() as client:
+        with pytest.raises(CorruptHistoryError, match="is damaged at event 1"):
+            await client.handle("order-1").result()
+    change(file_ledger, "DELETE FROM pledger_run; DELETE FROM pledger_history")  # for the check at the end
+
+
 class UntellableError(Exception):
     def __str__(self) -> str:
         raise RuntimeError("no text")

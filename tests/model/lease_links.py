@@ -113,7 +113,7 @@ PORT: Final[dict[str, tuple[str, ...] | str]] = {
     "read_run": ("look_for_lost_answers",),
     "read_statuses": ("look_for_ended",),
     "read_history": ("load",),
-    "read_last_transition": "a read for clients, who end a run by it",
+    "read_last_transitions": "a read for clients, who end a run by it",
     "list_runs": "a read for people",
     "count_runs": "a read for people",
     "read_inbox": ("load", "read_mail"),

@@ -260,12 +260,12 @@ def a_passed_deadline_rings_on(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_termination_by_the_clock_alone(patch: pytest.MonkeyPatch) -> None:
-    rule = SimulatedStore.read_last_transition
+    rule = SimulatedStore.read_last_transitions
 
-    async def of_a_closed_run(self: SimulatedStore, run_key: int) -> StoredTransition | None:
-        return None if run_key in self.state.open_runs else await rule(self, run_key)
+    async def of_a_closed_run(self: SimulatedStore, run_key: int) -> list[StoredTransition]:
+        return [] if run_key in self.state.open_runs else await rule(self, run_key)
 
-    patch.setattr(SimulatedStore, "read_last_transition", of_a_closed_run)
+    patch.setattr(SimulatedStore, "read_last_transitions", of_a_closed_run)
 
 
 def timers_by_a_clock_that_is_ahead(patch: pytest.MonkeyPatch) -> None:

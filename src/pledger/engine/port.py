@@ -487,7 +487,9 @@ class Ledger(Protocol):
         """The next at most `limit` transitions whose first event is after `after_event`, in order."""
         ...
 
-    async def read_last_transition(self, run_key: int) -> StoredTransition | None: ...
+    async def read_last_transitions(self, run_key: int) -> list[StoredTransition]:
+        """The newest two, in order: the checksum of the last one covers that of the one before."""
+        ...
 
     async def list_runs(
         self, namespace: str, where: Sequence[Condition], limit: int, before_key: int | None = None

@@ -19,7 +19,7 @@ READS: Final = frozenset(
         "read_run",
         "read_statuses",
         "read_history",
-        "read_last_transition",
+        "read_last_transitions",
         "list_runs",
         "count_runs",
         "read_inbox",
@@ -40,10 +40,11 @@ SLOW_S: Final = 3.0
 
 
 class Weather:
-    """The fault hooks of one handle."""
+    """The fault hooks of one handle. has_disk: whether the store has one, which brings its own failures."""
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: Process, *, has_disk: bool = False) -> None:
         self._process = process
+        self._has_disk = has_disk
         self._dice = process.dice
 
     def before(self, verb: str, _: tuple[object, ...]) -> Awaitable[None] | None:
@@ -58,7 +59,17 @@ class Weather:
             return None
         if draw() < faults.store_unavailable:
             self._fail("store_unavailable", verb)
+        if not self._has_disk:
+            self._disk_fails(verb, faults)
         return self._latency(verb, faults)
+
+    def _disk_fails(self, verb: str, faults: Faults) -> None:
+        """What a disk would do to the verb."""
+        if verb in READS:
+            if faults.disk_read_error and self._dice.random() < faults.disk_read_error:
+                self._fail("disk_read_error", verb)
+        elif self._process.surroundings.ledger.is_full:
+            self._fail("disk_full", verb)
 
     def after(self, verb: str, _: tuple[object, ...]) -> Awaitable[None] | None:
         if verb == "wait_for_change":

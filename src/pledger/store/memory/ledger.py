@@ -157,9 +157,8 @@ def read_statuses(state: State, run_keys: Sequence[int]) -> dict[int, tuple[RunS
     return {run.run_key: (run.status, run.blocked is not None) for run in runs}
 
 
-def read_last_transition(state: State, run_key: int) -> StoredTransition | None:
-    history = state.histories.get(run_key)
-    return history[-1] if history else None
+def read_last_transitions(state: State, run_key: int) -> list[StoredTransition]:
+    return state.histories.get(run_key, [])[-2:]
 
 
 def read_history(state: State, run_key: int, after_event: int, limit: int) -> list[StoredTransition]:

@@ -102,8 +102,8 @@ class MemoryStore(MemoryHandle):
     async def read_history(self, run_key: int, after_event: int = 0, limit: int = 1000) -> list[StoredTransition]:
         return await self._call(ledger.read_history, run_key, after_event, limit)
 
-    async def read_last_transition(self, run_key: int) -> StoredTransition | None:
-        return await self._call(ledger.read_last_transition, run_key)
+    async def read_last_transitions(self, run_key: int) -> list[StoredTransition]:
+        return await self._call(ledger.read_last_transitions, run_key)
 
     async def list_runs(
         self, namespace: str, where: Sequence[Condition], limit: int, before_key: int | None = None

@@ -167,9 +167,8 @@ class SqliteLedger(SqliteHandle):
     async def read_history(self, run_key: int, after_event: int = 0, limit: int = 1000) -> list[StoredTransition]:
         return [StoredTransition(*row) for row in self._rows(_SQL["read_history"], run_key, after_event, limit)]
 
-    async def read_last_transition(self, run_key: int) -> StoredTransition | None:
-        row = self._row(_SQL["read_last_transition"], run_key)
-        return None if row is None else StoredTransition(*row)
+    async def read_last_transitions(self, run_key: int) -> list[StoredTransition]:
+        return [StoredTransition(*row) for row in reversed(self._rows(_SQL["read_last_transitions"], run_key))]
 
     async def list_runs(
         self, namespace: str, where: Sequence[Condition], limit: int, before_key: int | None = None

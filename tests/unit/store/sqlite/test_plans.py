@@ -96,7 +96,7 @@ def test_an_inbox_is_counted_in_its_index_alone(store: SqliteStore) -> None:
     ]
 
 
-@pytest.mark.parametrize("name", ["read_history", "read_last_transition", "find_newest_run", "read_inbox"])
+@pytest.mark.parametrize("name", ["read_history", "read_last_transitions", "find_newest_run", "read_inbox"])
 def test_rows_come_in_order_without_sorting(store: SqliteStore, name: str) -> None:
     sql = (load_queries("ledger") | load_queries("mailbox"))[name]
     assert not [line for line in plan(store, sql) if "TEMP B-TREE" in line]

@@ -103,5 +103,6 @@ SELECT run_key, status, blocked IS NOT NULL FROM pledger_run WHERE run_key IN (S
 SELECT first_event_id, body, checksum FROM pledger_history
 WHERE run_key = ? AND first_event_id > ? ORDER BY first_event_id LIMIT ?;
 
--- name: read_last_transition
-SELECT first_event_id, body, checksum FROM pledger_history WHERE run_key = ? ORDER BY first_event_id DESC LIMIT 1;
+-- name: read_last_transitions
+-- The newest two, the last one first.
+SELECT first_event_id, body, checksum FROM pledger_history WHERE run_key = ? ORDER BY first_event_id DESC LIMIT 2;
