@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import random
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NoReturn
 
 import msgspec
@@ -49,12 +48,10 @@ def identity_of(row: RunRow) -> RunIdentity:
 class HistoryReader:
     """Reads one history in order and verifies the chain of checksums as it goes.
 
-    store: None for whoever has the rows already and hands them over to `take`.
-
     head, last_event, time_ms, code: of the newest transition read so far.
     """
 
-    def __init__(self, store: port.Ledger | None, run_key: int, run_id: str) -> None:
+    def __init__(self, store: port.Ledger, run_key: int, run_id: str) -> None:
         self._store = store
         self._run_key = run_key
         self._run_id = run_id
@@ -65,7 +62,6 @@ class HistoryReader:
 
     async def next_page(self) -> list[Transition]:
         """The next transitions, [] at the end. Raises CorruptHistoryError naming the first event that is wrong."""
-        assert self._store is not None, "there is nothing to read from"
         rows = await self._store.read_history(self._run_key, self.last_event, PAGE)
         return [self.take(row) for row in rows]
 
@@ -101,17 +97,6 @@ class HistoryReader:
             run_id=self._run_id,
             event_id=event_id,
         )
-
-
-def newest(run_key: int, run_id: str, stored: Sequence[StoredTransition]) -> Transition | None:
-    """The last of the newest two transitions, verified against the one before it; None of a run without any.
-
-    Raises CorruptHistoryError.
-    """
-    reader = HistoryReader(None, run_key, run_id)
-    if len(stored) > 1:
-        reader.head, reader.last_event = stored[0].checksum, stored[1].first_event_id - 1
-    return reader.take(stored[-1]) if stored else None
 
 
 class Loader:

@@ -62,13 +62,14 @@ class Auditor:
     """records: by run_key. violations: what was found, in words, oldest first. clock: the store's, in ms.
 
     may_block: the workflow types whose code is not right, or changes; any other one blocks only when it is parked.
-    damaged: runs whose rows were changed behind the ledger's back: these must block.
+    damaged: runs whose rows were changed behind the ledger's back. parked: those of them that are blocked for it.
     """
 
     def __init__(self, clock: Callable[[], int], may_block: Container[str] = ()) -> None:
         self.records: dict[int, Record] = {}
         self.violations: list[str] = []
         self.damaged: set[int] = set()
+        self.parked: set[int] = set()
         self._clock = clock
         self._may_block = may_block
         self._latest_ms = 0
@@ -126,6 +127,7 @@ class Auditor:
                 if view.run(before.run_key) != before:
                     self.violated("facts are immutable", f"a repeated append changed run {before.run_key}")
             case port.Append():
+                self.parked.discard(operation.run_key)  # it goes on: the damage was written over
                 self._check_owner(sight, operation.fence)
                 self._check_place(operation, before)
                 self._extend(operation.run_key, operation.transition, operation.last_event)
@@ -141,8 +143,9 @@ class Auditor:
                 self._check_owner(sight, operation.fence)
                 reason = msgspec.json.decode(operation.reason)
                 expected = before is not None and before.workflow_type in self._may_block
-                is_damaged = operation.run_key in self.damaged and reason["reason"] == "corrupt"
-                if reason["reason"] != "poison" and not expected and not is_damaged:
+                if operation.run_key in self.damaged and reason["reason"] == "corrupt":
+                    self.parked.add(operation.run_key)
+                elif reason["reason"] != "poison" and not expected:
                     self.violated(
                         "no run blocks", f"run {operation.run_key}: {reason['message']}\n{reason['traceback']}"
                     )

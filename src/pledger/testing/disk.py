@@ -97,6 +97,18 @@ class Disk:
         elif gone is not None and gone.is_durable:
             self._deleted[name] = gone
 
+    def damage(self, name: str, content: bytes, at: int, bit: int) -> bool:
+        """Flip a bit of the byte `at` of the place where the file has `content`, for good. Returns whether there is
+        such a place."""
+        file = self.files.get(name)
+        offset = -1 if file is None else file.synced.find(content)
+        if file is None or offset < 0 or file.data[offset : offset + len(content)] != content:
+            return False
+        for copy in (file.data, file.synced):
+            copy[offset + at] ^= 1 << bit
+        self.changes += 1
+        return True
+
     def lose_power(self, dice: random.Random) -> bool:
         """Whatever was not synced is lost, kept, or in part. Returns whether there was anything to lose."""
         self.changes += 1

@@ -20,6 +20,8 @@ KINDS: Final = (
     "store_unavailable",
     "reply_lost",
     "slow_store",
+    "disk_full",
+    "disk_read_error",
     "duplicate_message",
     "effect_refused",
     "effect_reply_lost",
@@ -32,9 +34,8 @@ DISK_KINDS: Final = (
     "kill_in_write",
     "power_loss",
     "power_loss_in_write",
-    "disk_full",
+    "bit_flip",
     "disk_open_error",
-    "disk_read_error",
     "disk_short_write",
     "disk_sync_error",
     "disk_sync_lost",
@@ -53,16 +54,18 @@ class Faults:
     clock_drift: the monotonic clock of a process runs fast or slow by up to this share.
     Share of commits: kill_at_commit (the process dies, half of the time before the commit point, else after it).
     Share of the store's verbs: store_unavailable (fails before it took effect), reply_lost (fails after it took
-    effect), slow_store (takes up to some seconds).
+    effect), slow_store (takes up to some seconds), disk_read_error (of those that only look: they fail; on a simulated
+    disk, a share of the reads). Per second: disk_full (for some seconds nothing can be written).
     Share of the messages of clients: duplicate_message (sent again although it was acknowledged).
     Share of calls to the outside world: effect_refused (fails, nothing happened), effect_reply_lost (happened, and
     fails), effect_slow (takes up to a minute).
 
-    With store="sqlite" the disk may fail too. Per second of virtual time: power_loss (every process dies, and of what
-    was not synced each sector is kept or lost), disk_full (for some seconds no file can grow). Share of writes and
-    syncs: kill_in_write (the process dies in the midst of it), power_loss_in_write. Share of steps of their kind:
-    disk_write_error (fails, half of the time after a part was written), disk_sync_error (fails, half of the time with
-    what it was to write lost for good), disk_read_error, disk_open_error.
+    With store="sqlite" there is a disk that fails. Per second of virtual time: power_loss (every process dies, and of
+    what was not synced each sector is kept or lost), bit_flip (a bit of a recorded transition changes on the disk: its
+    run must be parked, or say so when it is read). Share of writes and syncs: kill_in_write (the process dies in the
+    midst of it), power_loss_in_write. Share of steps of their kind: disk_write_error (fails, half of the time after a
+    part was written), disk_sync_error (fails, half of the time with what it was to write lost for good),
+    disk_open_error.
     """
 
     kill: float = 0.0
@@ -75,17 +78,18 @@ class Faults:
     store_unavailable: float = 0.0
     reply_lost: float = 0.0
     slow_store: float = 0.0
+    disk_full: float = 0.0
+    disk_read_error: float = 0.0
     duplicate_message: float = 0.0
     effect_refused: float = 0.0
     effect_reply_lost: float = 0.0
     effect_slow: float = 0.0
     power_loss: float = 0.0
-    disk_full: float = 0.0
+    bit_flip: float = 0.0
     kill_in_write: float = 0.0
     power_loss_in_write: float = 0.0
     disk_write_error: float = 0.0
     disk_sync_error: float = 0.0
-    disk_read_error: float = 0.0
     disk_open_error: float = 0.0
 
     @classmethod
@@ -114,6 +118,8 @@ _MOST: Final = {
     "store_unavailable": 0.1,
     "reply_lost": 0.05,
     "slow_store": 0.05,
+    "disk_full": 0.1,
+    "disk_read_error": 0.01,
     "duplicate_message": 0.5,
     "effect_refused": 0.4,
     "effect_reply_lost": 0.3,
@@ -122,11 +128,10 @@ _MOST: Final = {
 
 _MOST_ON_DISK: Final = {
     "power_loss": 0.1,
-    "disk_full": 0.1,
+    "bit_flip": 0.1,
     "kill_in_write": 0.01,
     "power_loss_in_write": 0.005,
     "disk_write_error": 0.02,
     "disk_sync_error": 0.05,
-    "disk_read_error": 0.01,
     "disk_open_error": 0.1,
 }

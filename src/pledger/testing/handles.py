@@ -44,6 +44,10 @@ class Ledger(Protocol):
         """What is not durable may be gone; all processes are."""
         ...
 
+    def flip_bit(self) -> int | None:
+        """Change one bit of some recorded transition; the key of its run, None when there was nothing to change."""
+        ...
+
     def flaws(self) -> list[str]:
         """What is wrong with it beyond what its rows say, now that nobody uses it."""
         ...
@@ -72,6 +76,8 @@ class MemoryLedger:
             self._handles.pop(process).kill()
 
     def lose_power(self) -> None: ...
+
+    def flip_bit(self) -> None: ...
 
     def flaws(self) -> list[str]:
         return []

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from pledger import errors
 from pledger.client import History
+from pledger.engine import blocks
 from pledger.engine.loading import identity_of
 from pledger.history import events, transition
 from pledger.testing.replaying import replay
@@ -67,6 +68,8 @@ def every_outcome_told_is_true(sim: Simulation) -> list[str]:
     for journal, row in _journals(sim):
         state = sim.auditor.records[row.run_key].state
         for outcome in journal.outcomes:
+            if outcome.status == "damaged" and row.run_key in sim.auditor.damaged:
+                continue
             if outcome.status != row.status:
                 found.append(f"told is true: {row.workflow_id} is {row.status}, a client heard {outcome.status}")
             elif state.result is not None:
@@ -101,6 +104,8 @@ def every_history_is_whole(sim: Simulation) -> list[str]:
     """Row by row as the auditor saw it written, from the first event to the last: nothing was changed afterwards."""
     found: list[str] = []
     for run_key, row in sim.state.runs.items():
+        if run_key in sim.auditor.damaged:
+            continue  # see every_damage_is_found
         head, last = transition.CHAIN_START, 0
         for stored in sim.state.histories[run_key]:
             body = transition.decode(stored.body)
@@ -114,10 +119,31 @@ def every_history_is_whole(sim: Simulation) -> list[str]:
     return found
 
 
+def every_damage_is_found(sim: Simulation) -> list[str]:
+    """A run whose recorded rows changed is parked, with the first of them named; a closed one stays as it is, and says
+    so when it is read. What has been written over since is whole again."""
+    found: list[str] = []
+    for run_key in sorted(sim.auditor.damaged):
+        row, seen = sim.state.runs[run_key], sim.auditor.records[run_key]
+        head, last = transition.CHAIN_START, 0
+        for stored in sim.state.histories[run_key]:
+            head = transition.checksum(head, last + 1, stored.body)
+            if head != stored.checksum:
+                break
+            last += len(transition.decode(stored.body).events())
+        if head != seen.head and row.status == "running":
+            reason = {} if row.blocked is None else blocks.read(row.blocked)
+            if (reason.get("reason"), reason.get("event_id")) != ("corrupt", last + 1):
+                found.append(f"damage is found: {row.workflow_id} is damaged at event {last + 1}, and not parked")
+    return found
+
+
 def every_history_replays(sim: Simulation) -> list[str]:
     """The code, given the recorded inputs, asks for the recorded commands."""
     found: list[str] = []
     for row in sim.state.runs.values():
+        if row.run_key in sim.auditor.damaged:
+            continue
         try:
             replay(History(identity_of(row), _transitions(sim, row)), sim.workflows[row.workflow_type].target)
         except errors.PledgerError as error:
@@ -155,6 +181,7 @@ ALL: Final[tuple[Invariant, ...]] = (
     every_outcome_told_is_true,
     every_outcome_was_seen_outside,
     every_history_is_whole,
+    every_damage_is_found,
     every_history_replays,
     nothing_is_left,
 )

@@ -167,6 +167,8 @@ class Caller:
         """How the run ended; blocked ones are waited for."""
         try:
             value = await self._repeated(lambda: self.handle.result(wait_while_blocked=True))
+        except errors.CorruptHistoryError as error:
+            outcome = Outcome(self.run_id, "damaged", error=error)
         except errors.WorkflowFailedError as error:
             outcome = Outcome(self.run_id, error.status, error=error.__cause__)
         else:

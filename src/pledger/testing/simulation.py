@@ -242,7 +242,12 @@ class Simulation:
             raise SimulationFailedError(self.seed, self.auditor.violations, list(self._scheduler.notes))
 
     def _all_done(self) -> bool:
-        return all(program.done for program in self.programs)
+        return all(program.done or self._is_hopeless(program) for program in self.programs)
+
+    def _is_hopeless(self, program: Program) -> bool:
+        """Its run is parked for good, since its rows were changed behind the ledger's back."""
+        auditor = self.auditor
+        return any(auditor.records[run_key].run_id in program.journal.run_ids for run_key in auditor.parked)
 
     def _all_closed(self) -> bool:
         return self._all_done() and not self._ledger.has_open_runs
@@ -350,6 +355,7 @@ class Simulation:
             (self._faults.clock_jump, self._jump_clock),
             (self._faults.power_loss, lambda: self._cut_power("power_loss")),
             (self._faults.disk_full, self._fill_disk),
+            (self._faults.bit_flip, self._flip_bit),
         ]
         for rate, act in plans:
             if rate > 0:
@@ -407,6 +413,12 @@ class Simulation:
         self._scheduler.note("the disk is full")
         self._ledger.is_full = True
         self._scheduler.at(self.now_s + self._dice.random() * _PAUSE_MAX_S, self._free_disk)
+
+    def _flip_bit(self) -> None:
+        run_key = self._ledger.flip_bit()
+        if run_key is not None:
+            self._hit("bit_flip")
+            self._scheduler.note(f"a bit of the history of run {run_key} flips")
 
     def _free_disk(self) -> None:
         self._scheduler.note("the disk has room again")

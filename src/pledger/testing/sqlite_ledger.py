@@ -135,7 +135,22 @@ class SqliteLedger:
 
     @property
     def has_open_runs(self) -> bool:
-        return any(each.state.status == "running" for each in self._auditor.records.values())
+        auditor = self._auditor
+        running = (key for key, record in auditor.records.items() if record.state.status == "running")
+        return any(run_key not in auditor.parked for run_key in running)
+
+    def flip_bit(self) -> int | None:
+        """Only in the database: SQLite takes a log for ended where it is damaged, which no reader can tell from a power
+        cut."""
+        histories = [(run_key, each) for run_key, history in self.state.histories.items() for each in history]
+        if not histories:
+            return None
+        run_key, stored = histories[int(self._dice.random() * len(histories))]
+        at, bit = int(self._dice.random() * len(stored.body)), int(self._dice.random() * 8)
+        if not self.disk.damage(str(self._path), stored.body, at, bit):
+            return None
+        self._auditor.damaged.add(run_key)
+        return run_key
 
     def flaws(self) -> list[str]:
         """A power cut after the end takes nothing away, and the file is sound."""
@@ -176,7 +191,7 @@ class SimulatedSqliteStore(SqliteStore):
         self._auditor = auditor
         self._vfs = vfs
         self._killed = False
-        self._weather = Weather(process)
+        self._weather = Weather(process, has_disk=True)
         self._witnessed: list[tuple[Sight, port.Answer, Moment]] = []
         self._view = SqliteView(database.rows)
         self._rules = dict.fromkeys(WRITERS, self._witness)
