@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from pledger.engine.attempt import Attempt
     from pledger.history.events import ActivityCompleted, ActivityFailed, Input
@@ -17,7 +17,7 @@ class ActiveRun:
     """inputs wait for the next transition; origins say where each came from: a positive message_key (inbox), the
     negated event id of its task row, or 0 (nothing stored but the history).
 
-    outcomes: those among the inputs that attempts of this worker brought; outcomes_applied: of the newest activation.
+    outcomes: those among the inputs that attempts of this worker brought; outcomes_applied: those that are in flight.
     head, last_event, time_ms: of its newest durable transition. code: identity last recorded in its history.
     deadline_ms: when the run times out, or None. in_flight: a transition is being committed (at most one).
     gone: it left memory; nothing may act for it any more. taken: message_keys that became inputs; delivered: those of
@@ -67,27 +67,37 @@ class ActiveRun:
         self.inputs: list[Input] = []
         self.origins: list[int] = []
         self.outcomes: list[tuple[Attempt, ActivityCompleted | ActivityFailed]] = []
-        self.outcomes_applied: list[tuple[Attempt, ActivityCompleted | ActivityFailed]] = []
-        self.taken: set[int] = set()
-        self.delivered: list[int] = []
+        self.outcomes_applied: Sequence[tuple[Attempt, ActivityCompleted | ActivityFailed]] = ()
+        self.taken: set[int] | None = None
+        self.delivered: tuple[int, ...] = ()
         self.in_flight = False
         self.ready = False
         self.releasing = False
         self.gone = False
         self.closed = False
         self.armed_ms: int | None = None
-        self.waiting: list[Callable[[], None]] = []
+        self.waiting: tuple[Callable[[], None], ...] = ()
 
     def add(self, one: Input, origin: int = 0) -> None:
         """Put an input in line for the next transition."""
         self.inputs.append(one)
         self.origins.append(origin)
 
+    def take(self, message_key: int) -> bool:
+        """Note that the message becomes an input; False when it did before."""
+        if self.taken is None:
+            self.taken = set()
+        elif message_key in self.taken:
+            return False
+        self.taken.add(message_key)
+        return True
+
     def forget_delivered(self) -> None:
         """Before its inbox is read: from now on the store does not show what was delivered. A read that began earlier
         may still show it, and must not deliver it again."""
-        self.taken.difference_update(self.delivered)
-        self.delivered.clear()
+        if self.taken is not None:
+            self.taken.difference_update(self.delivered)
+        self.delivered = ()
 
     def due_ms(self) -> int | None:
         """When it must be activated on its own account: its next timer or its deadline."""

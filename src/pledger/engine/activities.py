@@ -107,7 +107,7 @@ class Activities:
         self._unwritten: dict[tuple[int, int], port.PutTask | None] = {}
         self._held: dict[int, list[tuple[Attempt, port.FinishTask]]] = {}
         self._idle: list[asyncio.Future[None]] = []
-        self._on_heartbeat = self._heartbeat  # bound once, not for every attempt
+        self._on_heartbeat, self._on_done = self._heartbeat, self._done  # bound once, not for every attempt
 
     # Starting ---------------------------------------------------------------------------------------------------------
 
@@ -177,7 +177,7 @@ class Activities:
         attempt.on_heartbeat = self._on_heartbeat
         try:
             args = attempt.definition.signature.decode_args(attempt.command.args)
-            self._executors.start(attempt, args, self._done)
+            self._executors.start(attempt, args, self._on_done)
         except Exception as error:  # noqa: BLE001 - it did not start, and never will
             failure = failures.from_exception(error)
             self._end(attempt, msgspec.structs.replace(failure, non_retryable=True))

@@ -29,36 +29,22 @@ class Attempt:
     stop: how its code is told to stop; None before it runs, and for a task of the loop, which is cancelled.
     """
 
-    __slots__ = (
-        "beat_at",
-        "beat_flushed_at",
-        "beat_of_last_attempt",
-        "cancel_event",
-        "cancel_requested",
-        "command",
-        "deadline_kind",
-        "deadline_ms",
-        "definition",
-        "ending",
-        "event_id",
-        "fence",
-        "finished",
-        "heartbeat",
-        "identity",
-        "last_failure",
-        "loop",
-        "number",
-        "on_heartbeat",
-        "row",
-        "row_sent",
-        "run_key",
-        "scheduled_ms",
-        "started_ms",
-        "stop",
-        "task",
-        "timer",
-        "unwritten_beat",
-    )
+    # What an attempt that simply runs and returns never changes, and so need not set: one is made for every step.
+    beat_flushed_at = 0
+    unwritten_beat = False
+    ending: Failure | None = None
+    cancel_requested = False
+    row_sent = False
+    finished = False
+    task: asyncio.Future[Any] | None = None
+    timer: asyncio.TimerHandle | None = None
+    cancel_event: threading.Event | None = None
+    stop: Callable[[], None] | None = None
+    on_heartbeat: Callable[[Attempt], None] | None = None
+    heartbeat: bytes | None = None
+    beat_of_last_attempt: bytes | None = None
+    deadline_ms: int | None = None
+    deadline_kind = "start_to_close"
 
     def __init__(  # noqa: PLR0917 - by position: one is made for every step
         self,
@@ -87,23 +73,10 @@ class Attempt:
         self.row = row
         self.loop = loop
         self.last_failure = last_failure
-        self.heartbeat: bytes | None = None if row is None else row.heartbeat
-        self.beat_of_last_attempt = self.heartbeat
-        self.unwritten_beat = False
         self.beat_at = started_ms
-        self.beat_flushed_at = 0
-        self.ending: Failure | None = None
-        self.cancel_requested = False
-        self.row_sent = False
-        self.finished = False
-        self.task: asyncio.Future[Any] | None = None
-        self.timer: asyncio.TimerHandle | None = None
-        self.cancel_event: threading.Event | None = None
-        self.stop: Callable[[], None] | None = None
-        self.on_heartbeat: Callable[[Attempt], None] | None = None
+        if row is not None:
+            self.heartbeat = self.beat_of_last_attempt = row.heartbeat
         options = command.options
-        self.deadline_ms: int | None = None
-        self.deadline_kind = "start_to_close"
         if options.start_to_close_ms is not None:
             # Counted from this attempt's start (case RTY-08): a second attempt is not born past its deadline.
             self.deadline_ms = started_ms + options.start_to_close_ms

@@ -219,9 +219,8 @@ class Loader:
 
 def take_message(run: ActiveRun, message: Message) -> None:
     """Make an inbox message an input of the run, once."""
-    if message.message_key in run.taken:
+    if not run.take(message.message_key):
         return
-    run.taken.add(message.message_key)
     match message.kind:
         case "start":
             started = decode_started(message.body)

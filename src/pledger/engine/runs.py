@@ -291,7 +291,8 @@ class Runs:
         now_ms = max(run.time_ms, now_ms)
         inputs, origins = run.inputs, run.origins
         run.inputs, run.origins = [], []
-        run.outcomes_applied, run.outcomes = run.outcomes, []
+        if run.outcomes:
+            run.outcomes_applied, run.outcomes = run.outcomes, []
         if run.deadline_ms is not None and run.deadline_ms <= now_ms:
             return self._build(run, [events.RunTimedOut()], _NO_ORIGIN, [], now_ms, timed_out=True)
         if not inputs:
@@ -332,7 +333,7 @@ class Runs:
             event_id = run.last_event + 1 + next(n for n, one in enumerate(inputs) if one is signal)
             failure = msgspec.msgpack.encode(failures.Failure("application", "SignalNotHandled", failures.cut(why)))
             records.append(port.AttemptRecord(run.run_key, event_id, 1, "failed", None, now_ms, self._worker, failure))
-        run.machine.refusals.clear()
+        run.machine.refusals = ()
         return records
 
     def _build(
@@ -404,9 +405,10 @@ class Runs:
         run.head = append.transition.checksum
         run.last_event = append.last_event
         run.time_ms = append.time_ms
+        run.outcomes_applied = ()
         run.code = self.codes[run.identity.workflow_type]
         if append.consumed:
-            run.delivered += [message_key for message_key, _ in append.consumed]
+            run.delivered = (*run.delivered, *[message_key for message_key, _ in append.consumed])
         if append.closed is not None:
             run.closed = True
             self.forget(run, f"the run closed as {append.closed}")
@@ -464,16 +466,16 @@ class Runs:
         if run.gone or (run.at_rest and run.last_event):
             self._loop.call_soon(self._ask, run, ask)
         else:
-            run.waiting.append(ask)
+            run.waiting = (*run.waiting, ask)
 
     def _ask(self, run: ActiveRun, ask: Callable[[], None]) -> None:
         if run.gone or run.at_rest:
             ask()
         else:
-            run.waiting.append(ask)
+            run.waiting = (*run.waiting, ask)
 
     def _at_rest(self, run: ActiveRun) -> None:
-        waiting, run.waiting = run.waiting, []
+        waiting, run.waiting = run.waiting, ()
         for ask in waiting:
             ask()
 

@@ -35,6 +35,7 @@ PENDING_ACTIVITIES_MAX: Final = 10_000
 _PACKAGE = __file__.rpartition("machine")[0]
 _ASYNCIO = asyncio.__file__.removesuffix("__init__.py")
 _NO_OPTIONS = StepOptions()
+_NONE: Final[frozenset[str]] = frozenset()
 _GENERATOR: Final = "the clean-up of an async generator that was left before its end"
 
 
@@ -135,11 +136,11 @@ class RunContext:
         self.conditions: dict[int, tuple[Callable[[], bool], asyncio.Future[None]]] = {}
         self.handlers: dict[asyncio.Task[Any], str] = {}
         self.patches: dict[str, bool] = {}
-        self.recorded_patches: frozenset[str] = frozenset()
+        self.recorded_patches = _NONE
         self.replaying = False
         self.dead = False
         self.read_only: str | None = None
-        self.left: list[AsyncGenerator[Any, Any]] = []
+        self.left: tuple[AsyncGenerator[Any, Any], ...] = ()
         self.now_ms = 0
         self.started_ms = 0
         self.events = 0
@@ -154,7 +155,7 @@ class RunContext:
         self.conditions.clear()
         self.handlers.clear()
         self.asked.clear()
-        self.left.clear()
+        self.left = ()
         self.loop.dismantle()
 
     # Commands ---------------------------------------------------------------------------------------------------------
@@ -251,11 +252,13 @@ class RunContext:
         if asyncio._get_running_loop() is self.loop:  # noqa: SLF001 - see `current`
             self.close_generator(generator)
         else:
-            self.left.append(generator)
+            self.left = (*self.left, generator)
 
     def close_left(self) -> None:
         while self.left:
-            self.close_generator(self.left.pop())
+            left, self.left = self.left, ()
+            for generator in left:
+                self.close_generator(generator)
 
     def close_generator(self, generator: AsyncGenerator[Any, Any]) -> None:
         """Run its clean-up code, which may neither act nor wait: when the collector comes is no input of the run.
@@ -268,11 +271,11 @@ class RunContext:
         except StopIteration:
             return
         except ForbiddenCallError as error:
-            self.loop.failures.append(error)
+            self.loop.note_failure(error)
         except BaseException:  # noqa: BLE001 - the user's clean-up failed; its caller has long gone on
             return
         else:
-            self.loop.failures.append(_may_not_act(_GENERATOR))
+            self.loop.note_failure(_may_not_act(_GENERATOR))
         finally:
             self.read_only = before
 
@@ -392,7 +395,7 @@ def schedule_call(
         definition.name,
         definition.signature.encode_args(args, kwargs),
         definition.record if options is _NO_OPTIONS else stated.record(),
-        definition.signature.decode_result,
+        definition.decode_result,
         task_queue=stated.task_queue,
         idempotency_key=None if key is None else str(key(*args, **kwargs)),
     )

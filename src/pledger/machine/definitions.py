@@ -125,6 +125,7 @@ class ActivityDefinition(Generic[P, R]):
         self.idempotency_key = idempotency_key
         self.signature = Signature.of(fn)
         self.record = options.record()
+        self.decode_result = self.signature.decode_result  # bound once, not for every call
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
         schedule = ActivityDefinition.schedule

@@ -172,7 +172,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         self._tasks: list[WorkflowTask[Any]] = []
         self._tasks_limit = 32
         self._generators: Generators | None = None
-        self.failures: list[BaseException] = []
+        self.failures: tuple[BaseException, ...] = ()
         self.now_ms = 0
         self.owner: Any = timers
 
@@ -187,7 +187,11 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
                 try:
                     handle._context.run(handle._callback, *handle._args)  # type: ignore[attr-defined] # noqa: SLF001
                 except Exception as error:  # noqa: BLE001 - user callbacks; kept for the machine to judge
-                    self.failures.append(error)
+                    self.note_failure(error)
+
+    def note_failure(self, error: BaseException) -> None:
+        """What the machine must judge after the activation, whatever the code does with it."""
+        self.failures = (*self.failures, error)
 
     def next_hash(self) -> int:
         """The hash of the next task or future."""
@@ -210,7 +214,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         """Let go of tasks and callbacks: nothing runs here any more."""
         self._tasks.clear()
         self._ready.clear()
-        self.failures.clear()
+        self.failures = ()
         if self._generators is not None:
             self._generators.forget()
         self.owner = None
@@ -319,7 +323,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         """A callback or a forgotten task raised. The machine decides what becomes of it."""
         error = context.get("exception")
         if isinstance(error, Exception) and "future" not in context and "task" not in context:
-            self.failures.append(error)
+            self.note_failure(error)
 
     # Async generators: kept, so that an eviction can close them in a dead context -------------------------------------
 
@@ -341,7 +345,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
             f"{call} was called in workflow code, which has no threads and no I/O: {remedy}", call=call, remedy=remedy
         )
         if self.owner.read_only is None:
-            self.failures.append(error)
+            self.note_failure(error)
         raise error
 
 

@@ -60,9 +60,11 @@ class Machine:
         self.identity = identity
         self.last_event = 0
         self.closed: Command | None = None
-        self.unhandled_signals: list[events.SignalReceived] = []
-        self.refusals: list[tuple[events.SignalReceived, str]] = []
-        self.unfinished: list[str] = []
+        # Empty tuples here and elsewhere, where a list would hardly ever hold anything: a worker has thousands of runs
+        # in memory, and the collector goes through every list of each.
+        self.unhandled_signals: tuple[events.SignalReceived, ...] = ()
+        self.refusals: tuple[tuple[events.SignalReceived, str], ...] = ()
+        self.unfinished: tuple[str, ...] = ()
         self._context: RunContext | None = None
         self._instance: Any = None
         self._main: WorkflowTask[Any] | None = None
@@ -287,9 +289,9 @@ class Machine:
             self._handler_failed(error)
 
     def _refuse_signal(self, signal: events.SignalReceived, why: str) -> None:
-        self.unhandled_signals.append(signal)
+        self.unhandled_signals = (*self.unhandled_signals, signal)
         if not self.context.replaying:
-            self.refusals.append((signal, why))
+            self.refusals = (*self.refusals, (signal, why))
 
     def _handler_done(self, task: asyncio.Task[Any]) -> None:
         self.context.handlers.pop(task, None)
@@ -310,7 +312,8 @@ class Machine:
         context = self._context
         assert context is not None
         asked = context.asked
-        context.asked = []
+        if asked:
+            context.asked = []
         if context.withdrawals:
             context.withdrawals = 0
             asked = [one for one in asked if not one.withdrawn]
@@ -318,7 +321,7 @@ class Machine:
         if (main is not None and main.done()) or self.closed is not None:
             self.closed = closing = self._closing()
             if recorded is None and context.handlers:
-                self.unfinished = context.handlers_at_work()
+                self.unfinished = tuple(context.handlers_at_work())
             # A run that ends starts nothing any more: what its last activation asked for was never promised to anybody.
             patches = [one for one in asked if isinstance(one.command, events.RecordPatch)]
             asked = [*patches, Asked(closing, None, ())]

@@ -146,7 +146,7 @@ def test_a_signal_whose_arguments_do_not_fit_is_kept_and_harms_nobody(drive: Dri
     assert refused.name == "note"
     assert "annotated as str" in why or "expected str" in why
     run.reload()
-    assert run.machine.refusals == []  # what was told once is not told again on replay
+    assert run.machine.refusals == ()  # what was told once is not told again on replay
     run.signal("note", "a")
     assert run.result == ["a"]
 
@@ -272,7 +272,7 @@ def test_a_run_that_waits_for_its_handlers_ends_with_what_they_did(drive: Drive)
     assert run.machine.closed is None
     run.complete(second, "b")
     assert run.result == ["a", "b"]
-    assert run.machine.unfinished == []
+    assert run.machine.unfinished == ()
 
 
 def test_handlers_at_work_at_the_end_are_named_once(drive: Drive) -> None:
@@ -281,9 +281,9 @@ def test_handlers_at_work_at_the_end_are_named_once(drive: Drive) -> None:
     run.signal("note", "a")
     run.signal("finish")
     assert run.result == []
-    assert run.machine.unfinished == ["note"]
+    assert run.machine.unfinished == ("note",)
     run.reload()
-    assert run.machine.unfinished == []  # what was told once is not told again on replay
+    assert run.machine.unfinished == ()  # what was told once is not told again on replay
 
 
 def test_a_handler_that_ends_in_the_last_step_of_the_run_is_finished(drive: Drive) -> None:
@@ -292,4 +292,4 @@ def test_a_handler_that_ends_in_the_last_step_of_the_run_is_finished(drive: Driv
     run.signal("note", "a")
     run.feed(completed(run.event_id_of("step"), "a"), signal("finish"))
     assert run.result == ["a"]
-    assert run.machine.unfinished == []
+    assert run.machine.unfinished == ()

@@ -82,10 +82,10 @@ def dumps(tree: object) -> bytes:
         text = _encode(tree)
     except ValueError as error:  # lone surrogates, and integers beyond the interpreter's limit
         raise _unwritable(tree) or Misfit(f"it cannot be written as JSON: {error}") from None
-    # The interpreter's own limit may be lifted and forgets the sign; what is written must be readable everywhere.
-    if len(text) > INT_DIGITS_MAX and _LONG_INTEGER.search(text) and (misfit := _unwritable(tree)) is not None:
-        raise misfit
     if len(text) > _SURELY_FLAT:
+        # The interpreter's own limit may be lifted and forgets the sign; what is written must be readable everywhere.
+        if len(text) > INT_DIGITS_MAX and _LONG_INTEGER.search(text) and (misfit := _unwritable(tree)) is not None:
+            raise misfit
         _check_nesting(tree, text)
     return text
 
