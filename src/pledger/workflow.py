@@ -367,8 +367,14 @@ def all_handlers_finished() -> bool:
 async def wait_for(awaitable: Awaitable[T], timeout: float | timedelta | None) -> T:
     """Await with a time limit (a timedelta, seconds, or None). Raises TimeoutError after cancelling the awaitable."""
     seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
-    async with asyncio.timeout(seconds):
-        return await awaitable
+    try:
+        async with asyncio.timeout(seconds):
+            return await awaitable
+    except BaseException:
+        # Clean-up code of a run that leaves memory can set no limit: then what it would have awaited has not begun.
+        if asyncio.iscoroutine(awaitable):
+            awaitable.close()
+        raise
 
 
 async def wait(

@@ -481,13 +481,18 @@ def _close_tasks(context: RunContext) -> None:
     """Close the coroutines of all tasks. Clean-up code may wait again and start tasks: then it is closed again, from
     where it got to, up to a bound."""
     for _ in range(_CLOSES_MAX):
-        open_coroutines = [
-            coroutine
-            for coroutine in (task.get_coro() for task in context.loop.live_tasks())
+        open_tasks = [
+            (task, coroutine)
+            for task, coroutine in ((task, task.get_coro()) for task in context.loop.live_tasks())
             if getattr(coroutine, "cr_frame", None) is not None
         ]
-        if not open_coroutines:
+        if not open_tasks:
             return
-        for coroutine in open_coroutines:
-            with contextlib.suppress(BaseException):  # clean-up code of the user; there is nobody to tell
-                coroutine.throw(_LeavingMemory())
+        for task, coroutine in open_tasks:
+            # It runs as its own task: asyncio.timeout raises an error that could be caught where it finds none.
+            asyncio.tasks._enter_task(context.loop, task)  # noqa: SLF001 - as asyncio's own tasks do
+            try:
+                with contextlib.suppress(BaseException):  # clean-up code of the user; there is nobody to tell
+                    coroutine.throw(_LeavingMemory())
+            finally:
+                asyncio.tasks._leave_task(context.loop, task)  # noqa: SLF001

@@ -53,8 +53,9 @@ def test_finally_blocks_run(drive: Drive) -> None:
         lambda: workflow.sleep(1),
         lambda: workflow.wait_condition(lambda: False),
         lambda: workflow.execute_activity(step, "refund"),
+        lambda: workflow.wait_for(asyncio.sleep(1), 60),  # what it would have waited for is closed too
     ],
-    ids=["activity", "asyncio.sleep", "sleep", "wait_condition", "execute_activity"],
+    ids=["activity", "asyncio.sleep", "sleep", "wait_condition", "execute_activity", "wait_for"],
 )
 def test_clean_up_that_acts_is_refused_and_does_not_go_on(drive: Drive, act: Callable[[], object]) -> None:
     told: list[str] = []
@@ -75,6 +76,28 @@ def test_clean_up_that_acts_is_refused_and_does_not_go_on(drive: Drive, act: Cal
     evict(run)
     assert told == []
     assert run.machine.context.asked == []
+
+
+def test_clean_up_with_a_limit_of_time_is_refused_and_does_not_go_on(drive: Drive) -> None:
+    told: list[str] = []
+
+    @workflow.defn
+    async def cleans_up() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            try:
+                async with asyncio.timeout(1):
+                    told.append("inside")
+                    await step("refund")
+            except Exception:  # noqa: BLE001 - as above
+                told.append("swallowed")
+            told.append("went on")
+
+    run = drive(cleans_up)
+    run.start()
+    evict(run)
+    assert told == []
 
 
 @pytest.mark.parametrize("draw", [workflow.uuid4, workflow.random, lambda: workflow.patched("new")])
