@@ -29,6 +29,7 @@ from pledger.store.sqlite.sqlfiles import as_json, load_queries
 from pledger.store.sqlite.writer import Cursor
 
 _SQL: Final = load_queries("ledger")
+_INSERT_BORN_RUN: Final = _SQL["insert_born_run"]
 _APPEND: Final = _SQL["append"]
 _APPEND_AND_CLOSE: Final = _SQL["append_and_close"]
 _INSERT_TRANSITION: Final = _SQL["insert_transition"]
@@ -47,6 +48,9 @@ def start_run(cursor: Cursor, op: StartRun) -> Answer:
         return Reply.LOST
     cursor.execute(_SQL["insert_chain"], (op.namespace, op.workflow_id))
     chain_key = cursor.last_key()
+    first = op.first
+    if first is not None and op.owner is not None and first.closed is None:
+        return _bear(cursor, op, first, chain_key)
     fence = 0 if op.owner is None else 1
     cursor.execute(
         _SQL["insert_run"],
@@ -66,11 +70,49 @@ def start_run(cursor: Cursor, op: StartRun) -> Answer:
     if op.owner is None:
         # Its id needs no memory: the run's own id cannot be taken by another start.
         mailbox.insert_message(cursor, (chain_key, "start", op.run_id, "", op.started, op.started_ms, 0))
-    elif op.first is not None:
-        first = op.first
+    elif first is not None:
         first.run_key, first.fence, first.expected_event = run_key, fence, 0
         append(cursor, first)
     return Started(run_key, chain_key)
+
+
+def _bear(cursor: Cursor, op: StartRun, first: Append, chain_key: int) -> Answer:
+    """A start with its first transition, in one row: the commonest start writes it once."""
+    transition = first.transition
+    cursor.execute(
+        _INSERT_BORN_RUN,
+        (
+            chain_key,
+            op.namespace,
+            op.run_id,
+            op.workflow_type,
+            op.task_queue,
+            op.input_digest,
+            op.started_ms,
+            op.owner,
+            first.last_event,
+            transition.checksum,
+            first.due_ms,
+        ),
+    )
+    first.run_key, first.fence, first.expected_event = cursor.last_key(), 1, 0
+    _record(cursor, first)
+    return Started(first.run_key, chain_key)
+
+
+def _record(cursor: Cursor, op: Append) -> None:
+    """The transition, and what changes beside the run's own row."""
+    transition = op.transition
+    run_key = op.run_key
+    cursor.execute(_INSERT_TRANSITION, (run_key, transition.first_event_id, transition.body, transition.checksum))
+    if op.consumed:
+        mailbox.consume(cursor, op.consumed)
+    if op.unwritten:
+        tasks.put_unwritten(cursor, run_key, op.unwritten)
+    if op.tasks or op.dropped or op.cancelled:
+        tasks.change_tasks(cursor, run_key, op.tasks, op.dropped, op.cancelled)
+    if op.attempts:
+        tasks.log_attempts(cursor, op.attempts, run_key)
 
 
 def append(cursor: Cursor, op: Append) -> Answer:
@@ -86,15 +128,7 @@ def append(cursor: Cursor, op: Append) -> Answer:
     if not cursor.changes():
         there = cursor.row(_SQL["is_newest"], (run_key, op.fence, transition.checksum, int(op.closed is not None)))
         return Reply.LOST if there is None else Reply.WON
-    execute(_INSERT_TRANSITION, (run_key, transition.first_event_id, transition.body, transition.checksum))
-    if op.consumed:
-        mailbox.consume(cursor, op.consumed)
-    if op.unwritten:
-        tasks.put_unwritten(cursor, run_key, op.unwritten)
-    if op.tasks or op.dropped or op.cancelled:
-        tasks.change_tasks(cursor, run_key, op.tasks, op.dropped, op.cancelled)
-    if op.attempts:
-        tasks.log_attempts(cursor, op.attempts, run_key)
+    _record(cursor, op)
     if op.closed is not None:
         _settle(cursor, run_key, op.closed)
     return Reply.WON

@@ -24,6 +24,13 @@ INSERT INTO pledger_run (
     chain_key, namespace, run_id, workflow_type, task_queue, input_digest, started_ms, fence, owner, due_ms
 ) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 0);
 
+-- name: insert_born_run
+-- A run whose first transition is written with its start: as `insert_run` and `append` would leave it.
+INSERT INTO pledger_run (
+    chain_key, namespace, run_id, workflow_type, task_queue, input_digest, started_ms, fence, owner,
+    last_event, head, due_ms
+) VALUES (?, ?, ?, ?, ?, ?, ?, 1, ?, ?, ?, ?);
+
 -- name: append
 -- One step of an owned run, by compare-and-set.
 UPDATE pledger_run SET last_event = ?, head = ?, due_ms = ?, claims = 0
