@@ -66,20 +66,23 @@ class Verification:
 
     async def _work(self) -> None:
         while self._waiting:
-            row = await self._store.read_run(self._waiting.pop(0))
-            definition = self._definitions.get(row.workflow_type)
-            if definition is None:
-                continue
+            run_key = self._waiting.pop(0)
             try:
+                row = await self._store.read_run(run_key)
+                definition = self._definitions.get(row.workflow_type)
+                if definition is None:
+                    continue
                 await replay_run(self._store, row, definition, self._loop, self._payload_bytes_max)
                 self.verified += 1
+            except errors.StoreUnavailableError:
+                continue  # that says nothing of the run, and the next one may be readable again
             except errors.PledgerError as error:
                 self.failures.append(error)
                 logger.error("a finished run does not replay: %s", error)  # noqa: TRY400 - the message says it all
             except Exception as error:  # code that is not deterministic may raise what it never did live
                 self.failures.append(error)
                 trace = tracebacks.for_log(error)
-                logger.exception("a finished run does not replay: %s raised", row.run_id, exc_info=trace)
+                logger.exception("a finished run does not replay: run_key %d raised", run_key, exc_info=trace)
             # Work of others goes first: one replay, then a breath.
             await asyncio.sleep(0)
 

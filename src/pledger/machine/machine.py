@@ -125,7 +125,9 @@ class Machine:
                 raise violation
         if loop.failures:
             raise loop.failures[0]
-        commands = self._seal(self.last_event + consumed + 1, recorded)
+        # What is recorded stands after all inputs, whether the code takes them or not.
+        before = self.last_event + (consumed if recorded is None else len(inputs))
+        commands = self._seal(before + 1, recorded)
         self.last_event += consumed + len(commands)
         return consumed, commands
 
@@ -136,11 +138,12 @@ class Machine:
 
     def replay(self, transition: Transition) -> None:
         """Re-enact a recorded transition. Raises NondeterminismError when the code asks for something else."""
+        before = self.last_event
         consumed, commands = self.activate(transition.inputs, time_ms=transition.time_ms, recorded=transition.commands)
         if consumed < len(transition.inputs):
             raise replay.mismatch(
                 self.identity,
-                event_id=self.last_event,
+                event_id=before + consumed + 1,
                 recorded=f"{type(transition.inputs[consumed]).__name__}, while the run went on",
                 replayed=Asked(commands[-1], None, ()),
             )

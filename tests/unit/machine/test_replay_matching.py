@@ -357,3 +357,25 @@ def test_no_mismatch_changes_what_is_recorded(charged: DrivenRun) -> None:
     charged.reload()
     charged.complete(2, payloads.decode(b'"ok"'))
     assert charged.result == "ok"
+
+
+def test_code_that_ends_before_the_last_input_is_told_where_the_record_goes_on(drive: Drive) -> None:
+    goes_on = {"is": True}
+
+    @workflow.defn
+    async def fulfil() -> None:
+        await asyncio.wait([charge_card("a"), reserve_stock("b")], return_when=asyncio.FIRST_COMPLETED)
+        if goes_on["is"]:
+            await asyncio.sleep(0)
+            await charge_card("c")
+
+    run = drive(fulfil)
+    run.replay_at_end = False
+    run.start()
+    run.feed(completed(2, "charged"), completed(3, "reserved"))  # events 4 and 5; what follows is event 6
+    goes_on["is"] = False
+    with pytest.raises(NondeterminismError) as caught:
+        run.replay()
+    assert "is blocked at event 6\n  recorded  ScheduleActivity 'charge_card'\n  replayed  CompleteRun" in str(
+        caught.value
+    )
