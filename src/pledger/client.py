@@ -10,9 +10,11 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, Required, TypedDict, TypeVar, Unpack, cast, overload
 
 from pledger import errors
-from pledger.engine import listing, port
+from pledger.engine import listing
 from pledger.engine.ids import new_run_id
-from pledger.engine.port import IdConflictPolicy, IdReusePolicy, RunRow
+from pledger.engine.port.answers import Answer, Existing, Started
+from pledger.engine.port.operations import IdConflictPolicy, IdReusePolicy, StartRun
+from pledger.engine.port.records import RunRow
 from pledger.handle import QUERY_TIMEOUT, WorkflowHandle
 from pledger.history import payloads, transition
 from pledger.history.calls import encode_call
@@ -154,7 +156,7 @@ class Client:
         deadline_ms = None if limit is None else now_ms + milliseconds(limit)
         entropy = connection.entropy(26)
         started = RunStarted(name, encoded, entropy[:16], task_queue, deadline_ms)
-        start = port.StartRun(
+        start = StartRun(
             connection.namespace,
             id,
             new_run_id(now_ms, entropy[16:]),
@@ -167,9 +169,9 @@ class Client:
             id_conflict_policy,
         )
         answer = await self._start(start, started)
-        if isinstance(answer, port.Started):
+        if isinstance(answer, Started):
             return WorkflowHandle(self, id, start.run_id, definition, answer.run_key, answer.chain_key, is_new=True)
-        assert isinstance(answer, port.Existing)
+        assert isinstance(answer, Existing)
         existing = answer.run
         if answer.decision == "use":
             keys = (existing.run_key, existing.chain_key)
@@ -256,15 +258,15 @@ class Client:
                 f"it knows: {known}. Add it to Worker(workflows=[...]), or name the queue of the worker that has it"
             )
 
-    async def _start(self, start: port.StartRun, started: RunStarted) -> port.Answer:
+    async def _start(self, start: StartRun, started: RunStarted) -> Answer:
         connection = self.connection
         engine = connection.engine_for(start.workflow_type, start.task_queue)
         if engine is None:
             return await connection.committer.write(start)
-        future: asyncio.Future[port.Answer] = connection.loop.create_future()
+        future: asyncio.Future[Answer] = connection.loop.create_future()
 
-        def done(answer: port.Answer) -> None:
-            if isinstance(answer, port.Started) and start.owner is None:
+        def done(answer: Answer) -> None:
+            if isinstance(answer, Started) and start.owner is None:
                 engine.changed()
             if future.done():
                 return
@@ -283,7 +285,7 @@ class Client:
         engine.begin(start, started, identity, done)
         return await future
 
-    def _taken(self, start: port.StartRun, existing: RunRow) -> errors.WorkflowAlreadyStartedError:
+    def _taken(self, start: StartRun, existing: RunRow) -> errors.WorkflowAlreadyStartedError:
         same = existing.input_digest == start.input_digest and existing.workflow_type == start.workflow_type
         what = (
             "with the same input, and the chosen policy does not take it"

@@ -8,8 +8,10 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 
 from pledger import errors
-from pledger.engine import blocks, port
-from pledger.engine.port import RunRow, RunStatus
+from pledger.engine import blocks
+from pledger.engine.port.answers import Reply
+from pledger.engine.port.operations import Send, Terminate, inbox_room
+from pledger.engine.port.records import RunRow, RunStatus
 from pledger.history import events, failures, payloads, transition
 from pledger.history.calls import encode_call
 from pledger.history.events import Command
@@ -151,8 +153,8 @@ class WorkflowHandle(Generic[T]):
             body = transition.encode(Transition(transition.FORMAT, now_ms, None, (events.RunTerminated(reason),)))
             first = row.last_event + 1
             stored = StoredTransition(first, body, transition.checksum(row.head, first, body))
-            operation = port.Terminate(row.run_key, row.last_event, stored, first, now_ms)
-            if await self._connection.committer.write(operation) is port.Reply.WON:
+            operation = Terminate(row.run_key, row.last_event, stored, first, now_ms)
+            if await self._connection.committer.write(operation) is Reply.WON:
                 self._connection.terminated(row.run_key)
                 return
 
@@ -250,7 +252,7 @@ class WorkflowHandle(Generic[T]):
     async def _send(self, kind: str, name: str, body: bytes, message_id: str | None) -> None:
         connection = self._connection
         run_key = self._run_key or (await self._row()).run_key
-        operation = port.Send(
+        operation = Send(
             run_key,
             kind,
             message_id or connection.entropy(12).hex(),
@@ -259,12 +261,12 @@ class WorkflowHandle(Generic[T]):
             await connection.now_ms(),
             message_id is not None,
             connection.session_keys(),
-            port.inbox_room(kind),
+            inbox_room(kind),
         )
         answer = await connection.send(operation)
-        if answer is port.Reply.FULL:
+        if answer is Reply.FULL:
             raise await self._full(run_key, "request to cancel" if kind == "cancel" else f"{kind} {name!r}")
-        if answer is port.Reply.CLOSED:
+        if answer is Reply.CLOSED:
             row = await connection.store.read_run(run_key)
             what = "request to cancel" if kind == "cancel" else kind
             raise errors.RunClosedError(

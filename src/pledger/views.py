@@ -10,9 +10,9 @@ from functools import partial
 from typing import Any
 
 from pledger import errors
-from pledger.engine import blocks, port
+from pledger.engine import blocks
 from pledger.engine.callbacks import in_callback
-from pledger.engine.port import RunRow, RunStatus
+from pledger.engine.port.records import AttemptRecord, Message, RunRow, RunStatus, SessionRow, TaskRow
 from pledger.history import payloads, view
 from pledger.history.state import RunState
 from pledger.history.transition import Transition
@@ -115,10 +115,10 @@ class Description:
     last_event: int
     owner: str | None
     due: datetime | None
-    pending: list[port.TaskRow]
-    attempts: list[port.AttemptRecord]
-    inbox: list[port.Message]
-    undelivered: list[port.Message]
+    pending: list[TaskRow]
+    attempts: list[AttemptRecord]
+    inbox: list[Message]
+    undelivered: list[Message]
     blocked: dict[str, Any] | None
     workers: tuple[WorkerSummary, ...]
     now: datetime
@@ -137,7 +137,7 @@ def utc(ms: int) -> datetime:
     return datetime.fromtimestamp(ms / 1000, UTC)
 
 
-def worker_summary(session: port.SessionRow, now_ms: int) -> WorkerSummary:
+def worker_summary(session: SessionRow, now_ms: int) -> WorkerSummary:
     return WorkerSummary(
         session.session_key,
         session.identity,

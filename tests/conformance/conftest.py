@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pledger.engine.port import Store
+from pledger.engine.port.verbs import Store
 from tests.conformance.harness import LEDGERS, Clock, Ledger, run_async_test
 
 

@@ -11,7 +11,10 @@ from typing import Any
 
 import pytest
 
-from pledger.engine.port import Answer, Append, Operation, RunRow, Send, Started, StartRun, Store, TaskRow, Terminate
+from pledger.engine.port.answers import Answer, Started
+from pledger.engine.port.operations import Append, Operation, Send, StartRun, Terminate
+from pledger.engine.port.records import RunRow, TaskRow
+from pledger.engine.port.verbs import Store
 from pledger.history.transition import StoredTransition
 from pledger.store.memory import MemoryStore, State
 from pledger.store.sqlite import SqliteStore, open_sqlite

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from pledger.engine.port import Block, ConfirmClaim, PutTask, Release, Reply, Store
+from pledger.engine.port.answers import Reply
+from pledger.engine.port.operations import Block, ConfirmClaim, PutTask, Release
+from pledger.engine.port.verbs import Store
 from pledger.errors import WorkflowNotFoundError
 from tests.conformance.harness import (
     NOW,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from pledger.engine.port import Reply, Send, Started, Store
+from pledger.engine.port.answers import Reply, Started
+from pledger.engine.port.operations import Send
+from pledger.engine.port.verbs import Store
 from pledger.errors import InternalError, StoreError, WorkflowNotFoundError
 from tests.conformance.harness import (
     NOW,

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from pledger.engine.port import Block, ConfirmClaim, Release, Reply, RunRow, Store
+from pledger.engine.port.answers import Reply
+from pledger.engine.port.operations import Block, ConfirmClaim, Release
+from pledger.engine.port.records import RunRow
+from pledger.engine.port.verbs import Store
 from tests.conformance.harness import (
     LEASE_MS,
     NOW,

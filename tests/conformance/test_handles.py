@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from pledger.engine.port import Reply
+from pledger.engine.port.answers import Reply
 from tests.conformance.harness import (
     Ledger,
     append,

@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
-from pledger.engine.port import INBOX_MAX, Message, Reply, RunRow, Send, Sent, Store, inbox_room
+from pledger.engine.port.answers import Reply, Sent
+from pledger.engine.port.operations import INBOX_MAX, Send, inbox_room
+from pledger.engine.port.records import Message, RunRow
+from pledger.engine.port.verbs import Store
 from tests.conformance.harness import (
     NOW,
     append,

@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
-from pledger.engine.port import Append, Block, Condition, Reply, RunRow, Store
+from pledger.engine.port.answers import Reply
+from pledger.engine.port.operations import Append, Block
+from pledger.engine.port.records import Condition, RunRow
+from pledger.engine.port.verbs import Store
 from tests.conformance.harness import NOW, append, open_session, owned_run, ownerless_run, step, write
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pledger.engine.port import Store
+from pledger.engine.port.verbs import Store
 from pledger.errors import WorkflowNotFoundError
 from tests.conformance.harness import NOW, Clock, open_session, owned_run
 

@@ -6,7 +6,8 @@ import threading
 
 import pytest
 
-from pledger.engine.port import Reply, Store
+from pledger.engine.port.answers import Reply
+from pledger.engine.port.verbs import Store
 from tests.conformance.harness import (
     LEASE_MS,
     NOW,

@@ -4,17 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pledger.engine.port import (
-    Append,
-    Existing,
-    IdConflictPolicy,
-    IdReusePolicy,
-    Reply,
-    Send,
-    Started,
-    Store,
-    decide_start,
-)
+from pledger.engine.port.answers import Existing, Reply, Started, decide_start
+from pledger.engine.port.operations import Append, IdConflictPolicy, IdReusePolicy, Send
+from pledger.engine.port.verbs import Store
 from pledger.history.transition import CHAIN_START
 from tests.conformance.harness import (
     NOW,

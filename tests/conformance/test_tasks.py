@@ -7,19 +7,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from pledger.engine.port import (
-    AttemptRecord,
-    ExpireTask,
-    FinishTask,
-    Heartbeat,
-    LogAttempts,
-    PutTask,
-    Release,
-    Reply,
-    RunRow,
-    Store,
-    TaskRow,
-)
+from pledger.engine.port.answers import Reply
+from pledger.engine.port.operations import ExpireTask, FinishTask, Heartbeat, LogAttempts, PutTask, Release
+from pledger.engine.port.records import AttemptRecord, RunRow, TaskRow
+from pledger.engine.port.verbs import Store
 from tests.conformance.harness import (
     LEASE_MS,
     NOW,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pledger.engine.port import Block, FinishTask, Release, Reply, Store
+from pledger.engine.port.answers import Reply
+from pledger.engine.port.operations import Block, FinishTask, Release
+from pledger.engine.port.verbs import Store
 from tests.conformance.harness import (
     NOW,
     append,

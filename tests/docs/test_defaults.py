@@ -6,7 +6,8 @@ from datetime import timedelta
 from pathlib import Path
 
 from pledger import RetryPolicy, Worker, client
-from pledger.engine import activities, blocks, committer, intake, port, processes, session
+from pledger.engine import activities, blocks, committer, intake, processes, session
+from pledger.engine.port.operations import CANCELS_MAX, INBOX_MAX
 from pledger.engine.watchdog import Watchdog
 from pledger.history import failures, payloads
 from pledger.machine import context
@@ -62,8 +63,8 @@ def expected() -> dict[str, float]:
         "causes of a failure": failures.CAUSES_MAX,
         "pending activities of one run": context.PENDING_ACTIVITIES_MAX,
         "events of one history": worker["max_history_events"],
-        "messages waiting for one run": port.INBOX_MAX,
-        "requests to cancel beyond them": port.CANCELS_MAX,
+        "messages waiting for one run": INBOX_MAX,
+        "requests to cancel beyond them": CANCELS_MAX,
         "claims without progress": blocks.CLAIMS_MAX,
         "attempt log of one activity": tasks.ATTEMPTS_MAX,
         "max_concurrent_activities": worker["max_concurrent_activities"],

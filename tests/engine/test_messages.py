@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pledger import Client, activity, workflow
-from pledger.engine import port
+from pledger.engine.port import operations
 from pledger.errors import (
     CancelledError,
     InboxFullError,
@@ -194,7 +194,7 @@ async def test_a_run_that_ends_before_its_handlers_is_told_in_the_log(
 async def test_a_full_inbox_refuses_signals_and_can_still_be_stopped(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(port, "INBOX_MAX", 4)
+    monkeypatch.setattr(operations, "INBOX_MAX", 4)
     async with ledger.connect() as client:
         handle = await client.start_workflow(Order, id="order-1")  # the start waits, too
         for n in range(3):
@@ -211,7 +211,7 @@ async def test_a_full_inbox_refuses_signals_and_can_still_be_stopped(
 
 
 async def test_a_worker_makes_room_in_a_full_inbox(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(port, "INBOX_MAX", 3)
+    monkeypatch.setattr(operations, "INBOX_MAX", 3)
     async with ledger.connect() as client:
         handle = await client.start_workflow(Order, id="order-1")
         await handle.signal(Order.note, "one")

@@ -9,7 +9,8 @@ import pytest
 
 from pledger import Client, Worker, activity, errors, workflow
 from pledger.engine.connection import Connection
-from pledger.engine.port import Answer, Append, Operation
+from pledger.engine.port.answers import Answer
+from pledger.engine.port.operations import Append, Operation
 from pledger.store.memory import MemoryStore, State
 from tests.engine.harness import PATIENCE_S
 

@@ -9,7 +9,8 @@ import pytest
 
 from pledger import Client, Worker, activity, workflow
 from pledger.engine.connection import Connection
-from pledger.engine.port import Answer, Operation, Send, StartRun
+from pledger.engine.port.answers import Answer
+from pledger.engine.port.operations import Operation, Send, StartRun
 from pledger.errors import StoreUnavailableError
 from pledger.store.memory import MemoryStore, State
 from tests.engine.harness import PATIENCE_S, until

@@ -1,7 +1,7 @@
 """The lease-and-fence protocol of sessions, runs and task rows, as the engine and its stores have it.
 
 `lease_links.py` says for each move which functions of the engine and which queries of the SQLite store it stands for
-and for every operation and verb of `engine/port.py` which moves have it, or why none does; `test_links.py` holds both
+and for every operation and verb of `engine/port/` which moves have it, or why none does; `test_links.py` holds both
 to the code. The moves are in `lease_store.py` and `lease_worker.py`, the state and the invariants in `lease_state.py`.
 
 A worker that stands still is one whose moves are not taken, however long: so a pause of any length, past its lease too,

@@ -14,7 +14,8 @@ from typing import get_args
 import pytest
 
 import pledger
-from pledger.engine import port
+from pledger.engine.port.operations import Operation
+from pledger.engine.port.verbs import Ledger, Mailbox, Requests, Sessions, Store, Tasks
 from tests.model import lease, lease_links, mailbox
 
 QUERIES = Path(pledger.__file__).parent / "store" / "sqlite" / "queries"
@@ -32,10 +33,10 @@ def test_what_a_move_stands_for_is_there(name: str) -> None:
 
 
 def test_every_operation_and_verb_of_the_port_has_a_move_or_a_reason() -> None:
-    operations = {operation.__name__ for operation in get_args(port.Operation)}
+    operations = {operation.__name__ for operation in get_args(Operation)}
     verbs = {
         verb
-        for group in (port.Ledger, port.Mailbox, port.Tasks, port.Sessions, port.Requests, port.Store)
+        for group in (Ledger, Mailbox, Tasks, Sessions, Requests, Store)
         for verb in vars(group)
         if not verb.startswith("_")
     }

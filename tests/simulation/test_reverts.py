@@ -13,13 +13,15 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from pledger.engine import port
 from pledger.engine.active_run import ActiveRun
 from pledger.engine.activities import Activities
 from pledger.engine.attempt import Attempt
 from pledger.engine.committer import Committer
 from pledger.engine.intake import Intake
 from pledger.engine.loading import Loader
+from pledger.engine.port.answers import Answer, Reply, Sent
+from pledger.engine.port.operations import Append, Operation, PutTask, Send, Terminate
+from pledger.engine.port.records import RunRow, TaskRow
 from pledger.engine.runs import InFlight, Runs
 from pledger.engine.session import LedgerClock
 from pledger.history.events import ScheduleActivity
@@ -47,7 +49,7 @@ class Revert:
 
 
 def no_fence(patch: pytest.MonkeyPatch) -> None:
-    def owned_run(self: State, run_key: int, fence: int) -> port.RunRow | None:
+    def owned_run(self: State, run_key: int, fence: int) -> RunRow | None:
         run = self.runs.get(run_key)
         return run if run is not None and run.owner is not None else None
 
@@ -55,58 +57,58 @@ def no_fence(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_compare_and_set(patch: pytest.MonkeyPatch) -> None:
-    rule = store._RULES[port.Append]
+    rule = store._RULES[Append]
 
-    def append(state: State, operation: port.Append) -> port.Answer:
+    def append(state: State, operation: Append) -> Answer:
         run = state.owned_run(operation.run_key, operation.fence)
         if run is not None:
             operation.expected_event = run.last_event
         return rule(state, operation)
 
-    patch.setitem(store._RULES, port.Append, append)
+    patch.setitem(store._RULES, Append, append)
 
 
 def terminated_whatever_it_is(patch: pytest.MonkeyPatch) -> None:
-    def terminate(state: State, operation: port.Terminate) -> port.Answer:
+    def terminate(state: State, operation: Terminate) -> Answer:
         run = state.runs[operation.run_key]
         state.histories[run.run_key].append(operation.transition)
         run = replace(run, last_event=operation.last_event, head=operation.transition.checksum)
         state.close_run(run, operation.status, operation.time_ms)
-        return port.Reply.WON
+        return Reply.WON
 
-    patch.setitem(store._RULES, port.Terminate, terminate)
+    patch.setitem(store._RULES, Terminate, terminate)
 
 
 def messages_are_not_known_again(patch: pytest.MonkeyPatch) -> None:
-    def send(state: State, operation: port.Send) -> port.Answer:
+    def send(state: State, operation: Send) -> Answer:
         run = state.run(operation.run_key)
         state.message_keys.pop((run.chain_key, operation.message_id), None)
         return mailbox.send(state, operation)
 
-    patch.setitem(store._RULES, port.Send, send)
+    patch.setitem(store._RULES, Send, send)
 
 
 def no_look_at_the_mail_when_letting_go(patch: pytest.MonkeyPatch) -> None:
     rule = State.let_go
 
-    def let_go(self: State, run: port.RunRow, due_ms: int | None) -> port.RunRow:
+    def let_go(self: State, run: RunRow, due_ms: int | None) -> RunRow:
         return replace(rule(self, run, due_ms), due_ms=due_ms)
 
     patch.setattr(State, "let_go", let_go)
 
 
 def retries_overwrite_what_is_there(patch: pytest.MonkeyPatch) -> None:
-    def put_task(state: State, operation: port.PutTask) -> port.Answer:
+    def put_task(state: State, operation: PutTask) -> Answer:
         if state.owned_run(operation.task.run_key, operation.fence) is None:
-            return port.Reply.LOST
+            return Reply.LOST
         tasks.change_tasks(state, operation.task.run_key, (operation.task,), (), ())
-        return port.Reply.WON
+        return Reply.WON
 
-    patch.setitem(store._RULES, port.PutTask, put_task)
+    patch.setitem(store._RULES, PutTask, put_task)
 
 
 def claims_know_no_namespace(patch: pytest.MonkeyPatch) -> None:
-    def ownerless(state: State, namespace: str, task_queue: str) -> list[port.RunRow]:
+    def ownerless(state: State, namespace: str, task_queue: str) -> list[RunRow]:
         runs = [state.runs[run_key] for run_key in state.open_runs]
         return [run for run in runs if (run.owner, run.task_queue) == (None, task_queue)]
 
@@ -114,7 +116,7 @@ def claims_know_no_namespace(patch: pytest.MonkeyPatch) -> None:
 
 
 def task_claims_know_no_namespace(patch: pytest.MonkeyPatch) -> None:
-    def queued(state: State, namespace: str) -> list[port.TaskRow]:
+    def queued(state: State, namespace: str) -> list[TaskRow]:
         rows = [task for each in state.tasks.values() for task in each.values()]
         return [task for task in rows if task.state == "queued"]
 
@@ -125,7 +127,7 @@ def task_claims_know_no_namespace(patch: pytest.MonkeyPatch) -> None:
 
 
 def lost_attempts_do_not_count(patch: pytest.MonkeyPatch) -> None:
-    def start_claimed(self: Activities, row: port.TaskRow, identity: Any) -> None:
+    def start_claimed(self: Activities, row: TaskRow, identity: Any) -> None:
         self._start(self._claimed(row, identity))
 
     patch.setattr(Activities, "start_claimed", start_claimed)
@@ -137,7 +139,7 @@ def lost_eager_attempts_do_not_count(patch: pytest.MonkeyPatch) -> None:
         row = self._activities.task_row(
             run.identity, run.run_key, event_id, command, number=1, due_ms=now_ms, scheduled_ms=scheduled_ms
         )
-        self._activities.put_row(port.PutTask(run.fence, row, []))
+        self._activities.put_row(PutTask(run.fence, row, []))
 
     patch.setattr(Loader, "_lost", lost)
 
@@ -237,9 +239,9 @@ def lost_answers_are_not_looked_for(patch: pytest.MonkeyPatch) -> None:
 def acknowledged_before_it_is_durable(patch: pytest.MonkeyPatch) -> None:
     rule = Committer.submit
 
-    def submit(self: Committer, operation: port.Operation, done: Callable[[port.Answer], None]) -> None:
-        if isinstance(operation, port.Send):
-            done(port.Sent(None))
+    def submit(self: Committer, operation: Operation, done: Callable[[Answer], None]) -> None:
+        if isinstance(operation, Send):
+            done(Sent(None))
             rule(self, operation, lambda _: None)
         else:
             rule(self, operation, done)

@@ -14,7 +14,7 @@ from pledger.cli.exits import exit_of
 from pledger.cli.timeline import Entry
 from pledger.cli.waits import Wait
 from pledger.client import Description, RunSummary
-from pledger.engine.port import AttemptRecord, Message
+from pledger.engine.port.records import AttemptRecord, Message
 from pledger.history import failures
 from pledger.history.failures import Failure
 

@@ -16,7 +16,7 @@ from pledger.cli.output import STATUS_STYLES, Output, Styled, Words
 from pledger.cli.timeline import Entry, timeline
 from pledger.cli.waits import Wait, waits
 from pledger.client import Description
-from pledger.engine.port import AttemptRecord
+from pledger.engine.port.records import AttemptRecord
 
 T = TypeVar("T")
 Row: TypeAlias = tuple[Words, Words, Words, Words, Words]

@@ -11,7 +11,7 @@ from typing import Final
 from pledger.cli import words
 from pledger.cli.timeline import Entry
 from pledger.client import Description
-from pledger.engine.port import AttemptRecord, Message
+from pledger.engine.port.records import AttemptRecord, Message
 from pledger.history import failures
 
 #: Why there was no further attempt, by `retry_state`.

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, assert_never
 
-from pledger.engine.port import AttemptRecord, TaskRow
+from pledger.engine.port.records import AttemptRecord, TaskRow
 from pledger.history import events, failures
 from pledger.history.events import Command, Input
 from pledger.history.failures import Failure

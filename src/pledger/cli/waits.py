@@ -13,7 +13,7 @@ from typing import Final, Literal, TypeAlias
 from pledger.cli import words
 from pledger.cli.timeline import not_handled, timeline
 from pledger.client import Description, WorkerSummary
-from pledger.engine.port import TaskRow
+from pledger.engine.port.records import TaskRow
 from pledger.history import failures
 from pledger.history.state import PendingActivity
 

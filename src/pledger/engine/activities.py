@@ -17,10 +17,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from pledger import errors
-from pledger.engine import port
 from pledger.engine.attempt import Attempt
 from pledger.engine.deadlines import Deadlines
 from pledger.engine.executors import Executors
+from pledger.engine.port.answers import Reply
+from pledger.engine.port.operations import FinishTask, Heartbeat, LogAttempts, PutTask
+from pledger.engine.port.records import AttemptRecord, TaskRow
 from pledger.engine.slots import Slots
 from pledger.engine.verdicts import GiveUp, Retry, after_failure, cancelled, timed_out, worker_lost
 from pledger.history import failures, payloads
@@ -29,7 +31,7 @@ from pledger.history.failures import Failure
 
 if TYPE_CHECKING:
     from pledger.engine.committer import Committer
-    from pledger.engine.port import Answer, AttemptRecord, TaskRow
+    from pledger.engine.port.answers import Answer
     from pledger.engine.session import LedgerClock
     from pledger.machine.context import RunIdentity
     from pledger.machine.definitions import ActivityDefinition
@@ -104,8 +106,8 @@ class Activities:
         self._executors = Executors(loop, threads_max)
         self._deadlines = Deadlines(loop, clock, self._check_deadline)
         self._attempts: dict[tuple[int, int], Attempt] = {}
-        self._unwritten: dict[tuple[int, int], port.PutTask | None] = {}
-        self._held: dict[int, list[tuple[Attempt, port.FinishTask]]] = {}
+        self._unwritten: dict[tuple[int, int], PutTask | None] = {}
+        self._held: dict[int, list[tuple[Attempt, FinishTask]]] = {}
         self._idle: list[asyncio.Future[None]] = []
         self._on_heartbeat, self._on_done = self._heartbeat, self._done  # bound once, not for every attempt
 
@@ -220,7 +222,7 @@ class Activities:
         if not isinstance(error, asyncio.CancelledError):
             # An abandoned thread came back: its result no longer counts, but nothing is hidden.
             failure = None if error is None else failures.from_exception(error)
-            log = port.LogAttempts([self._record(attempt, "late", failure)])
+            log = LogAttempts([self._record(attempt, "late", failure)])
             self._committer.submit(log, lambda _: None)
         self._signal_idle()
 
@@ -273,11 +275,11 @@ class Activities:
         has_row = row is not None or attempt.row_sent
         if ours and self._runs.outcome(attempt, outcome, fence=fence, row=has_row):
             if records:
-                self._committer.submit(port.LogAttempts(records), lambda _: None)
+                self._committer.submit(LogAttempts(records), lambda _: None)
             return
         if row is None or row.owner is None:
             return  # the run was taken over meanwhile: its new owner has counted this attempt as lost
-        finish = port.FinishTask(
+        finish = FinishTask(
             attempt.run_key, attempt.event_id, attempt.number, row.owner, encode_record(outcome), None, records
         )
         self._finish(attempt, finish)
@@ -302,14 +304,14 @@ class Activities:
             last_failure=failure,
         )
         if attempt.row is not None and attempt.row.owner is not None:
-            finish = port.FinishTask(
+            finish = FinishTask(
                 attempt.run_key, attempt.event_id, attempt.number, attempt.row.owner, None, task, records
             )
             self._finish(attempt, finish)
         else:
-            self.put_row(port.PutTask(attempt.fence, task, records))
+            self.put_row(PutTask(attempt.fence, task, records))
 
-    def put_row(self, put: port.PutTask) -> None:
+    def put_row(self, put: PutTask) -> None:
         """Write the row of a run's next attempt. Until it is there the run may not leave: nobody else knows of it."""
         self._unwritten[put.task.run_key, put.task.event_id] = put
         self._committer.submit(put, lambda answer: self._put(put, answer))
@@ -336,7 +338,7 @@ class Activities:
         for attempt, finish in self._held.pop(run_key, ()):
             self._finish(attempt, finish)
 
-    def _finish(self, attempt: Attempt, finish: port.FinishTask) -> None:
+    def _finish(self, attempt: Attempt, finish: FinishTask) -> None:
         self._unwritten[attempt.run_key, attempt.event_id] = None
         held = self._held.get(attempt.run_key)
         if held is not None:
@@ -344,30 +346,30 @@ class Activities:
             return
         self._committer.submit(finish, lambda answer: self._finished(attempt, finish, answer))
 
-    def _finished(self, attempt: Attempt, finish: port.FinishTask, answer: Answer) -> None:
+    def _finished(self, attempt: Attempt, finish: FinishTask, answer: Answer) -> None:
         if isinstance(answer, errors.StoreUnavailableError):
             self._later(lambda: self._committer.submit(finish, lambda again: self._finished(attempt, finish, again)))
             return
         self._unwritten.pop((attempt.run_key, attempt.event_id), None)
-        if answer is port.Reply.WON and finish.requeue is not None:
+        if answer is Reply.WON and finish.requeue is not None:
             self._runs.requeued(finish.requeue)
-        elif answer is port.Reply.LOST:
-            log = port.LogAttempts([self._record(attempt, "late", None)])
+        elif answer is Reply.LOST:
+            log = LogAttempts([self._record(attempt, "late", None)])
             self._committer.submit(log, lambda _: None)
         elif isinstance(answer, Exception):
             logger.error("the outcome of %s could not be recorded: %s", attempt.identity, answer)
 
-    def _put(self, put: port.PutTask, answer: Answer) -> None:
+    def _put(self, put: PutTask, answer: Answer) -> None:
         if isinstance(answer, errors.StoreUnavailableError):
             self._later(lambda: self._put_again(put))
             return
         self._unwritten.pop((put.task.run_key, put.task.event_id), None)
-        if answer is port.Reply.WON:
+        if answer is Reply.WON:
             self._runs.requeued(put.task)
         elif isinstance(answer, Exception):
             logger.error("a retry could not be recorded: %s", answer)
 
-    def _put_again(self, put: port.PutTask) -> None:
+    def _put_again(self, put: PutTask) -> None:
         if self._runs.awaits(put.task.run_key, put.fence, put.task.event_id):
             self._committer.submit(put, lambda answer: self._put(put, answer))
         else:
@@ -400,7 +402,7 @@ class Activities:
             )
             if bound is not None
         ]
-        return port.TaskRow(
+        return TaskRow(
             run_key=run_key,
             event_id=event_id,
             namespace=identity.namespace,
@@ -420,7 +422,7 @@ class Activities:
         )
 
     def _record(self, attempt: Attempt, outcome: str, failure: Failure | None) -> AttemptRecord:
-        return port.AttemptRecord(
+        return AttemptRecord(
             attempt.run_key,
             attempt.event_id,
             attempt.number,
@@ -548,13 +550,11 @@ class Activities:
         if attempt.row is None:
             # The first heartbeat of an eager attempt gives it a row of its own.
             started = self._started_row(attempt)
-            put = port.PutTask(attempt.fence, started)
+            put = PutTask(attempt.fence, started)
             attempt.row_sent = True
             self._committer.submit(put, lambda answer: self._has_row(attempt, started, answer))
         elif attempt.row.owner is not None:
-            beat = port.Heartbeat(
-                attempt.run_key, attempt.event_id, attempt.number, attempt.row.owner, attempt.heartbeat
-            )
+            beat = Heartbeat(attempt.run_key, attempt.event_id, attempt.number, attempt.row.owner, attempt.heartbeat)
             self._committer.submit(beat, lambda answer: self._beaten(attempt, answer))
 
     def _started_row(self, attempt: Attempt) -> TaskRow:
@@ -574,15 +574,15 @@ class Activities:
         )
 
     def _has_row(self, attempt: Attempt, row: TaskRow, answer: Answer) -> None:
-        if answer in (port.Reply.WON, port.Reply.DUPLICATE) and not attempt.finished:
+        if answer in (Reply.WON, Reply.DUPLICATE) and not attempt.finished:
             attempt.row = row
 
     def _beaten(self, attempt: Attempt, answer: Answer) -> None:
         if attempt.finished or attempt.ending is not None:
             return
-        if answer is port.Reply.CANCEL_REQUESTED:
+        if answer is Reply.CANCEL_REQUESTED:
             self._stop(attempt, cancelled("the activity was cancelled"))
-        elif answer is port.Reply.LOST:
+        elif answer is Reply.LOST:
             self._stop(attempt, cancelled("the attempt was lost to another worker"))
 
     # Shutdown ---------------------------------------------------------------------------------------------------------

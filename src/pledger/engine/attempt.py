@@ -12,7 +12,7 @@ from pledger.history import payloads
 from pledger.history.events import ScheduleActivity
 
 if TYPE_CHECKING:
-    from pledger.engine.port import TaskRow
+    from pledger.engine.port.records import TaskRow
     from pledger.history.failures import Failure
     from pledger.machine.context import RunIdentity
     from pledger.machine.definitions import ActivityDefinition

@@ -15,7 +15,8 @@ import gc
 from collections.abc import Callable
 from typing import Protocol
 
-from pledger.engine.port import Answer, Operation
+from pledger.engine.port.answers import Answer
+from pledger.engine.port.operations import Operation
 from pledger.errors import StoreUnavailableError
 
 #: Operations of one transaction at most: a bound on how long other processes wait for the lock.

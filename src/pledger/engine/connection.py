@@ -9,16 +9,18 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from pledger.engine import port
 from pledger.engine.committer import Committer
 from pledger.engine.outage import Outage, Subject
+from pledger.engine.port.answers import Answer
+from pledger.engine.port.operations import Send
 from pledger.engine.session import LedgerClock
 from pledger.errors import StoreError
 from pledger.history import payloads
 
 if TYPE_CHECKING:
     from pledger.engine.engine import Engine
-    from pledger.engine.port import RunStatus, Store
+    from pledger.engine.port.records import RunStatus
+    from pledger.engine.port.verbs import Store
     from pledger.history.events import Command
 
 #: How long a wait for changes may take before the store is asked all the same: a hint may have been missed.
@@ -107,10 +109,10 @@ class Connection:
     def session_keys(self) -> list[int]:
         return [engine.session.key for engine in self.engines]
 
-    def send(self, message: port.Send) -> asyncio.Future[port.Answer]:
+    def send(self, message: Send) -> asyncio.Future[Answer]:
         """Write a message, and tell the run's owner of it if that is in this process: no wake-up is stored for it."""
 
-        def tell(answer: port.Answer) -> None:
+        def tell(answer: Answer) -> None:
             for engine in self.engines:
                 engine.message_sent(message.run_key, answer)
 

@@ -11,11 +11,11 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from pledger import errors
-from pledger.engine import port
 from pledger.engine.activities import Activities
 from pledger.engine.intake import Intake
 from pledger.engine.limits import Limits
 from pledger.engine.loading import Loader
+from pledger.engine.port.answers import Answer, Reply, Sent
 from pledger.engine.runs import Runs
 from pledger.engine.session import Heart, LedgerClock, Session
 from pledger.engine.verification import Verification
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pledger.engine.connection import Connection
-    from pledger.engine.port import RunStatus, StartRun
+    from pledger.engine.port.operations import StartRun
+    from pledger.engine.port.records import RunStatus
     from pledger.machine.context import RunIdentity
     from pledger.machine.definitions import ActivityDefinition, WorkflowDefinition
 
@@ -212,17 +213,17 @@ class Engine:
         return not self._stopping and task_queue == self.task_queue and workflow_type in self.workflows
 
     def begin(
-        self, start: StartRun, started: RunStarted, identity: RunIdentity, done: Callable[[port.Answer], None]
+        self, start: StartRun, started: RunStarted, identity: RunIdentity, done: Callable[[Answer], None]
     ) -> None:
         self.runs.begin(start, started, identity, done)
 
-    def message_sent(self, run_key: int, answer: port.Answer) -> None:
+    def message_sent(self, run_key: int, answer: Answer) -> None:
         """A message for the run was written. Was it there before, or is the answer lost, then nobody may have been told
         of it yet: so the run's mail is looked at, in case it is here."""
-        owner = answer.owner if isinstance(answer, port.Sent) else self.session.key
+        owner = answer.owner if isinstance(answer, Sent) else self.session.key
         if owner is None:
             self._intake.changed()
-        elif owner == self.session.key and answer is not port.Reply.CLOSED:
+        elif owner == self.session.key and answer is not Reply.CLOSED:
             self._intake.mail(run_key)
 
     async def query(self, run_key: int, name: str, args: bytes) -> bytes | None:

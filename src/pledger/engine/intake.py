@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from pledger import errors
-from pledger.engine import port
 from pledger.engine.activities import decode_outcome, encode_record
 from pledger.engine.loading import take_message
+from pledger.engine.port.answers import Answer, Reply
+from pledger.engine.port.operations import ExpireTask, LogAttempts
+from pledger.engine.port.records import AttemptRecord, Request
 from pledger.engine.verdicts import cancelled, timed_out, worker_lost
 from pledger.history import failures
 from pledger.history.events import ActivityFailed, ScheduleActivity
@@ -30,7 +32,8 @@ if TYPE_CHECKING:
     from pledger.engine.activities import Activities
     from pledger.engine.committer import Committer
     from pledger.engine.loading import Loader
-    from pledger.engine.port import RunRow, Store, TaskRow
+    from pledger.engine.port.records import RunRow, TaskRow
+    from pledger.engine.port.verbs import Store
     from pledger.engine.runs import Runs
     from pledger.engine.session import LedgerClock
 
@@ -251,7 +254,7 @@ class Intake:
         runs = await self._store.owned_runs(session_key)
         tasks = await self._store.owned_tasks(session_key)
         # What was on its way while they were read is known here once this has gone the same way.
-        await self._committer.write(port.LogAttempts(()))
+        await self._committer.write(LogAttempts(()))
         for run_key in [row.run_key for row in runs if not self._knows_run(row.run_key)]:
             row = await self._store.read_run(run_key)
             if row.owner == session_key == self._session_key() and not self._knows_run(run_key):
@@ -290,13 +293,13 @@ class Intake:
     def _expire(self, task: TaskRow) -> None:
         """A queued task that waited too long, or was cancelled: its activity ends without a further attempt."""
         failed, records = self._cancelled(task) if task.cancel_requested else (self._timed_out(task), ())
-        expire = port.ExpireTask(task.run_key, task.event_id, task.attempt, encode_record(failed), records)
+        expire = ExpireTask(task.run_key, task.event_id, task.attempt, encode_record(failed), records)
         self._committer.submit(expire, lambda answer: self._expired(task.run_key, answer))
 
-    def _cancelled(self, task: TaskRow) -> tuple[ActivityFailed, tuple[port.AttemptRecord, ...]]:
+    def _cancelled(self, task: TaskRow) -> tuple[ActivityFailed, tuple[AttemptRecord, ...]]:
         """An attempt that was lost with its worker has begun, and nobody knows how far it came; else none has."""
         failure = worker_lost(task.attempt) if task.lost else cancelled("the activity was cancelled before it started")
-        record = port.AttemptRecord(
+        record = AttemptRecord(
             task.run_key,
             task.event_id,
             task.attempt,
@@ -318,8 +321,8 @@ class Intake:
         bound = (whole_ms if over else options.schedule_to_start_ms) or 0
         return ActivityFailed(task.event_id, timed_out(kind, bound, last, task.heartbeat), "timeout", task.attempt)
 
-    def _expired(self, run_key: int, answer: port.Answer) -> None:
-        if answer is port.Reply.WON:
+    def _expired(self, run_key: int, answer: Answer) -> None:
+        if answer is Reply.WON:
             self._mail.add(run_key)
             self.changed()
 
@@ -355,7 +358,7 @@ class Intake:
         if task.state == "done" and task.outcome is not None and waits:
             run.add(decode_outcome(task.outcome), -task.event_id)
 
-    def _answer(self, run: ActiveRun, request: port.Request) -> None:
+    def _answer(self, run: ActiveRun, request: Request) -> None:
         if run.gone:
             return  # whoever has the run next finds the question still open
         answer = failure = None

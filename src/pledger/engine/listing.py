@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from pledger.engine.port import TERMINAL, Condition
+from pledger.engine.port.records import TERMINAL, Condition
 from pledger.errors import InvalidFilterError
 
 if TYPE_CHECKING:

@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, Final, NoReturn
 import msgspec
 
 from pledger import errors
-from pledger.engine import blocks, port
+from pledger.engine import blocks
 from pledger.engine.active_run import ActiveRun
 from pledger.engine.activities import decode_outcome, encode_record
 from pledger.engine.callbacks import in_callback
+from pledger.engine.port.operations import Block, ConfirmClaim, LogAttempts, PutTask, Release
+from pledger.engine.port.records import AttemptRecord, TaskRow
+from pledger.engine.port.verbs import Ledger
 from pledger.engine.verdicts import GiveUp, Retry, after_failure, worker_lost
 from pledger.history import events, transition
 from pledger.history.events import ActivityFailed, RunStarted
@@ -24,7 +27,8 @@ from pledger.machine.context import RunIdentity
 if TYPE_CHECKING:
     from pledger.engine.activities import Activities
     from pledger.engine.committer import Committer
-    from pledger.engine.port import Message, RunRow, Store
+    from pledger.engine.port.records import Message, RunRow
+    from pledger.engine.port.verbs import Store
     from pledger.engine.runs import Runs
     from pledger.engine.session import LedgerClock
 
@@ -51,7 +55,7 @@ class HistoryReader:
     head, last_event, time_ms, code: of the newest transition read so far.
     """
 
-    def __init__(self, store: port.Ledger, run_key: int, run_id: str) -> None:
+    def __init__(self, store: Ledger, run_key: int, run_id: str) -> None:
         self._store = store
         self._run_key = run_key
         self._run_id = run_id
@@ -142,7 +146,7 @@ class Loader:
                 raise
             if isinstance(error, errors.StoreUnavailableError):
                 # Nothing is lost: the run is handed back to be claimed again.
-                self._runs.let_go(port.Release(row.run_key, row.fence, 0))
+                self._runs.let_go(Release(row.run_key, row.fence, 0))
             else:
                 self._block(row, blocks.reason(error, self._clock.now_ms(), machine.last_event + 1))
             return
@@ -156,7 +160,7 @@ class Loader:
             run.add(fired)
         self._runs.adopt(run)
         if row.claims:
-            self._committer.submit(port.ConfirmClaim(row.run_key, row.fence), lambda _: None)
+            self._committer.submit(ConfirmClaim(row.run_key, row.fence), lambda _: None)
 
     async def _replay(self, run: ActiveRun, row: RunRow) -> None:
         reader = HistoryReader(self._store, row.run_key, row.run_id)
@@ -168,7 +172,7 @@ class Loader:
         reader.check_end(row)
         run.time_ms, run.code = reader.time_ms, reader.code
 
-    def _take_tasks(self, run: ActiveRun, tasks: list[port.TaskRow]) -> None:
+    def _take_tasks(self, run: ActiveRun, tasks: list[TaskRow]) -> None:
         """Outcomes that wait for the run; and what became of eager attempts that died with their worker."""
         if run.last_event == 0:
             return
@@ -193,13 +197,13 @@ class Loader:
             last_failure=None,
             draw=self._random.random(),
         )
-        record = port.AttemptRecord(
+        record = AttemptRecord(
             run.run_key, event_id, 1, "lost", scheduled_ms, now_ms, self._worker, encode_record(failure)
         )
         match verdict:
             case GiveUp():
                 run.add(ActivityFailed(event_id, verdict.failure, verdict.retry_state, 1))
-                self._committer.submit(port.LogAttempts([record]), lambda _: None)
+                self._committer.submit(LogAttempts([record]), lambda _: None)
             case Retry():
                 task = self._activities.task_row(
                     run.identity,
@@ -211,10 +215,10 @@ class Loader:
                     scheduled_ms=scheduled_ms,
                     last_failure=verdict.failure,
                 )
-                self._activities.put_row(port.PutTask(run.fence, task, [record]))
+                self._activities.put_row(PutTask(run.fence, task, [record]))
 
     def _block(self, row: RunRow, reason: bytes) -> None:
-        self._runs.let_go(port.Block(row.run_key, row.fence, reason, self._runs.codes[row.workflow_type]))
+        self._runs.let_go(Block(row.run_key, row.fence, reason, self._runs.codes[row.workflow_type]))
 
 
 def take_message(run: ActiveRun, message: Message) -> None:

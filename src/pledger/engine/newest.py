@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from pledger.engine.loading import HistoryReader
 
 if TYPE_CHECKING:
-    from pledger.engine.port import RunRow, Store
+    from pledger.engine.port.records import RunRow
+    from pledger.engine.port.verbs import Store
     from pledger.history.transition import Transition
 
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from pledger.engine.attempt import Attempt, running
-from pledger.engine.port import TaskRow
+from pledger.engine.port.records import TaskRow
 from pledger.errors import ApplicationError, CancelledError, UsageError, WorkerLostError
 from pledger.history import events, failures
 from pledger.machine.context import RunIdentity

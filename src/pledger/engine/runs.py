@@ -15,9 +15,12 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import msgspec
 
 from pledger import errors
-from pledger.engine import blocks, port
+from pledger.engine import blocks
 from pledger.engine.active_run import ActiveRun
 from pledger.engine.alarms import Alarms
+from pledger.engine.port.answers import Reply, Started
+from pledger.engine.port.operations import Append, Block, Release
+from pledger.engine.port.records import AttemptRecord
 from pledger.history import events, failures, tracebacks, transition
 from pledger.history.events import ActivityCompleted, ActivityFailed, Command
 from pledger.history.transition import StoredTransition
@@ -30,7 +33,9 @@ if TYPE_CHECKING:
     from pledger.engine.activities import Activities
     from pledger.engine.attempt import Attempt
     from pledger.engine.committer import Committer
-    from pledger.engine.port import Answer, RunStatus, StartRun, TaskRow
+    from pledger.engine.port.answers import Answer
+    from pledger.engine.port.operations import StartRun
+    from pledger.engine.port.records import RunStatus, TaskRow
     from pledger.engine.session import LedgerClock
     from pledger.engine.watchdog import Watchdog
     from pledger.machine.context import RunIdentity
@@ -262,7 +267,7 @@ class Runs:
 
         def settle(answer: Answer) -> None:
             self.births_in_flight -= 1
-            if isinstance(answer, port.Started) and self.holds(start.owner):
+            if isinstance(answer, Started) and self.holds(start.owner):
                 run.run_key, run.chain_key = answer.run_key, answer.chain_key
                 self.active[run.run_key] = run
                 self.won(built)
@@ -273,7 +278,7 @@ class Runs:
                 machine.destroy()
             if isinstance(answer, errors.StoreUnavailableError):
                 self._listener.in_doubt()
-            if answer is port.Reply.LOST:
+            if answer is Reply.LOST:
                 # This worker lost its lease meanwhile: the run is started all the same, for whoever comes.
                 start.owner = start.first = None
                 self._committer.submit(start, done)
@@ -322,7 +327,7 @@ class Runs:
             events_max=self._history_events_max,
         )
 
-    def _refused(self, run: ActiveRun, inputs: list[events.Input], now_ms: int) -> list[port.AttemptRecord]:
+    def _refused(self, run: ActiveRun, inputs: list[events.Input], now_ms: int) -> list[AttemptRecord]:
         """Lines of the attempt log for signals that the code did not take. The history has the signals and no more: a
         replay by code that knows them must not find another history."""
         records = []
@@ -332,7 +337,7 @@ class Runs:
             )
             event_id = run.last_event + 1 + next(n for n, one in enumerate(inputs) if one is signal)
             failure = msgspec.msgpack.encode(failures.Failure("application", "SignalNotHandled", failures.cut(why)))
-            records.append(port.AttemptRecord(run.run_key, event_id, 1, "failed", None, now_ms, self._worker, failure))
+            records.append(AttemptRecord(run.run_key, event_id, 1, "failed", None, now_ms, self._worker, failure))
         run.machine.refusals = ()
         return records
 
@@ -351,7 +356,7 @@ class Runs:
         body = transition.encode_parts(now_ms, None if run.code == identity else identity, inputs, commands)
         stored = StoredTransition(first, body, transition.checksum(run.head, first, body))
         last = run.last_event + len(inputs) + len(commands)
-        append = port.Append(run.run_key, run.fence, run.last_event, stored, last, None, now_ms)
+        append = Append(run.run_key, run.fence, run.last_event, stored, last, None, now_ms)
         built = InFlight(self, run, commands, append)
         if origins != _NO_ORIGIN and any(origins):
             append.consumed = [(origin, first + n) for n, origin in enumerate(origins) if origin > 0]
@@ -490,10 +495,10 @@ class Runs:
     def block_with(self, run: ActiveRun, reason: bytes) -> None:
         rows = self.activities.leave_behind(run.run_key, [*run.outcomes_applied, *run.outcomes])
         self.forget(run, "the run is blocked")
-        operation = port.Block(run.run_key, run.fence, reason, self.codes[run.identity.workflow_type], rows)
+        operation = Block(run.run_key, run.fence, reason, self.codes[run.identity.workflow_type], rows)
         self.let_go(operation, lambda: self.activities.left(run.run_key))
 
-    def let_go(self, operation: port.Block | port.Release, done: Callable[[], None] | None = None) -> None:
+    def let_go(self, operation: Block | Release, done: Callable[[], None] | None = None) -> None:
         """Write that a run is not held here any more, as often as it takes. done: called once that is settled."""
         self.leaving.add(operation.run_key)
 
@@ -504,8 +509,8 @@ class Runs:
             self.leaving.discard(operation.run_key)
             if done is not None:
                 done()
-            if answer is port.Reply.WON:
-                if isinstance(operation, port.Block):
+            if answer is Reply.WON:
+                if isinstance(operation, Block):
                     self._listener.run_changed(operation.run_key)
                 else:
                     self._listener.run_released(operation.due_ms)
@@ -534,7 +539,7 @@ class Runs:
         """
         due_ms = run.due_ms() if self._may_leave(run) else 0
         run.releasing = True
-        self.let_go(port.Release(run.run_key, run.fence, due_ms), lambda: self.forget(run, "the run was handed back"))
+        self.let_go(Release(run.run_key, run.fence, due_ms), lambda: self.forget(run, "the run was handed back"))
 
     def stop(self) -> None:
         self._alarms.stop()
@@ -564,7 +569,7 @@ class InFlight:
 
     __slots__ = ("append", "commands", "eager", "run", "runs")
 
-    def __init__(self, runs: Runs, run: ActiveRun, commands: list[Command], append: port.Append) -> None:
+    def __init__(self, runs: Runs, run: ActiveRun, commands: list[Command], append: Append) -> None:
         self.runs = runs
         self.run = run
         self.commands = commands
@@ -572,9 +577,9 @@ class InFlight:
         self.eager: list[tuple[int, events.ScheduleActivity]] = []
 
     def settle(self, answer: Answer) -> None:
-        if answer is port.Reply.WON:
+        if answer is Reply.WON:
             self.runs.won(self)
-        elif answer is port.Reply.LOST:
+        elif answer is Reply.LOST:
             self.runs.lost(self)
         elif isinstance(answer, Exception):
             self.runs.failed(self, answer)

@@ -14,7 +14,8 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from pledger.engine.port import SessionRow, Store
+from pledger.engine.port.records import SessionRow
+from pledger.engine.port.verbs import Store
 from pledger.errors import StoreError, StoreUnavailableError
 
 logger = logging.getLogger("pledger.engine")

@@ -19,7 +19,8 @@ from pledger.history import payloads, tracebacks
 from pledger.machine.machine import Machine
 
 if TYPE_CHECKING:
-    from pledger.engine.port import RunRow, Store
+    from pledger.engine.port.records import RunRow
+    from pledger.engine.port.verbs import Store
     from pledger.machine.definitions import WorkflowDefinition
 
 logger = logging.getLogger("pledger.engine")

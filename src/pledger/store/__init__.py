@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from pledger.errors import UsageError
 
 if TYPE_CHECKING:
-    from pledger.engine.port import Store
+    from pledger.engine.port.verbs import Store
 
 __all__ = ["open_store"]
 

@@ -12,7 +12,23 @@ from typing import TYPE_CHECKING, assert_never
 
 import msgspec
 
-from pledger.engine import port
+from pledger.engine.port.answers import Answer, Reply, Started
+from pledger.engine.port.operations import (
+    Append,
+    Block,
+    ConfirmClaim,
+    ExpireTask,
+    FinishTask,
+    Heartbeat,
+    LogAttempts,
+    Operation,
+    PutTask,
+    Release,
+    Send,
+    StartRun,
+    Terminate,
+)
+from pledger.engine.port.records import RunRow, SessionRow, TaskRow
 from pledger.history import events, transition
 from pledger.history.state import ImpossibleEventError, RunState, fold
 from pledger.testing.views import StateView
@@ -51,11 +67,11 @@ class Sight:
     """An operation and what it concerned, as it was before. sessions: those of the process that asks. tasks: of an
     append only."""
 
-    operation: port.Operation
+    operation: Operation
     sessions: Collection[int]
     run_key: int
-    before: port.RunRow | None
-    tasks: Mapping[int, port.TaskRow]
+    before: RunRow | None
+    tasks: Mapping[int, TaskRow]
 
 
 class Auditor:
@@ -80,9 +96,7 @@ class Auditor:
 
     # Around each operation --------------------------------------------------------------------------------------------
 
-    def judge(
-        self, operation: port.Operation, sessions: Collection[int], apply: Callable[[], port.Answer], view: View
-    ) -> port.Answer:
+    def judge(self, operation: Operation, sessions: Collection[int], apply: Callable[[], Answer], view: View) -> Answer:
         """Apply the operation and look at what it did, where that is one step."""
         sight = self.look(operation, sessions, view)
         answer = apply()
@@ -90,20 +104,20 @@ class Auditor:
         self.check_waker(sight.run_key, view)
         return answer
 
-    def look(self, operation: port.Operation, sessions: Collection[int], view: View) -> Sight:
+    def look(self, operation: Operation, sessions: Collection[int], view: View) -> Sight:
         """Before the operation is written."""
         self.read_clock()  # whatever becomes of it, it may turn up after a crash
         run_key = _run_key(operation)
-        tasks = dict(view.tasks(run_key)) if isinstance(operation, port.Append) else {}
+        tasks = dict(view.tasks(run_key)) if isinstance(operation, Append) else {}
         return Sight(operation, sessions, run_key, view.run(run_key), tasks)
 
-    def conclude(self, sight: Sight, answer: port.Answer, view: View) -> None:
+    def conclude(self, sight: Sight, answer: Answer, view: View) -> None:
         """The operation is written, for good. view: just after it."""
         self.read_clock()
-        if answer is port.Reply.WON:
+        if answer is Reply.WON:
             self._won(sight, view)
             self._look_at_late_outcomes(sight)
-        elif isinstance(answer, port.Started) and isinstance(sight.operation, port.StartRun):
+        elif isinstance(answer, Started) and isinstance(sight.operation, StartRun):
             self._born(sight.operation, answer, view)
 
     def read_clock(self) -> None:
@@ -122,24 +136,24 @@ class Auditor:
     def _won(self, sight: Sight, view: View) -> None:
         operation, before = sight.operation, sight.before
         match operation:
-            case port.Append() if before is not None and before.head == operation.transition.checksum:
+            case Append() if before is not None and before.head == operation.transition.checksum:
                 # Repeated, since the answer was lost: it is there, and nothing changes.
                 if view.run(before.run_key) != before:
                     self.violated("facts are immutable", f"a repeated append changed run {before.run_key}")
-            case port.Append():
+            case Append():
                 self.parked.discard(operation.run_key)  # it goes on: the damage was written over
                 self._check_owner(sight, operation.fence)
                 self._check_place(operation, before)
                 self._extend(operation.run_key, operation.transition, operation.last_event)
                 self._check_status(operation.run_key, view)
                 self._note_cancelled(operation, view)
-            case port.Terminate():
+            case Terminate():
                 self._check_place(operation, before)
                 self._extend(operation.run_key, operation.transition, operation.last_event)
                 self._check_status(operation.run_key, view)
-            case port.Release() | port.ConfirmClaim() | port.PutTask():
+            case Release() | ConfirmClaim() | PutTask():
                 self._check_owner(sight, operation.fence)
-            case port.Block():
+            case Block():
                 self._check_owner(sight, operation.fence)
                 reason = msgspec.json.decode(operation.reason)
                 expected = before is not None and before.workflow_type in self._may_block
@@ -152,7 +166,7 @@ class Auditor:
             case _:
                 pass
 
-    def _note_cancelled(self, operation: port.Append, view: View) -> None:
+    def _note_cancelled(self, operation: Append, view: View) -> None:
         record, rows = self.records[operation.run_key], view.tasks(operation.run_key)
         for event_id in operation.cancelled:
             row = rows.get(event_id)
@@ -160,7 +174,7 @@ class Auditor:
             last = 1 if row is None else row.attempt if row.state == "started" else row.attempt - 1
             record.last_attempts.setdefault(event_id, last)
 
-    def _born(self, start: port.StartRun, answer: port.Started, view: View) -> None:
+    def _born(self, start: StartRun, answer: Started, view: View) -> None:
         if any(each.run_id == start.run_id for each in self.records.values()):
             self.violated("one start, one run", f"{start.workflow_id} ({start.run_id}) was created twice")
         self.records[answer.run_key] = Record(start.run_id)
@@ -178,7 +192,7 @@ class Auditor:
         elif before.owner not in sessions:
             self.violated("one writer per run", f"{what} by one of {sessions}, the owner is {before.owner}")
 
-    def _check_place(self, operation: port.Append | port.Terminate, before: port.RunRow | None) -> None:
+    def _check_place(self, operation: Append | Terminate, before: RunRow | None) -> None:
         if before is None or before.status != "running":
             self.violated(
                 "terminal states absorb", f"{type(operation).__name__} after the end of run {operation.run_key}"
@@ -190,7 +204,7 @@ class Auditor:
                 f"which is at {before.last_event}",
             )
 
-    def look_at_claim(self, session: port.SessionRow, rows: Sequence[port.RunRow | port.TaskRow]) -> None:
+    def look_at_claim(self, session: SessionRow, rows: Sequence[RunRow | TaskRow]) -> None:
         """What a session has just taken."""
         for row in rows:
             if (row.namespace, row.task_queue) != (session.namespace, session.task_queue):
@@ -272,7 +286,7 @@ class Auditor:
     def _look_at_late_outcomes(self, sight: Sight) -> None:
         """Whose attempt was counted as lost has no outcome any more."""
         operation = sight.operation
-        if not isinstance(operation, port.Append):
+        if not isinstance(operation, Append):
             return
         for event in transition.decode(operation.transition.body).inputs:
             if isinstance(event, events.ActivityCompleted | events.ActivityFailed):
@@ -359,22 +373,22 @@ class Auditor:
             self.violated("one idempotency key over all attempts", f"{what}: {sorted(activity.keys)}")
 
 
-def _run_key(operation: port.Operation) -> int:
+def _run_key(operation: Operation) -> int:
     match operation:
-        case port.PutTask():
+        case PutTask():
             return operation.task.run_key
-        case port.StartRun() | port.LogAttempts():
+        case StartRun() | LogAttempts():
             return 0
         case (
-            port.Append()
-            | port.Release()
-            | port.Block()
-            | port.ConfirmClaim()
-            | port.FinishTask()
-            | port.ExpireTask()
-            | port.Heartbeat()
-            | port.Send()
-            | port.Terminate()
+            Append()
+            | Release()
+            | Block()
+            | ConfirmClaim()
+            | FinishTask()
+            | ExpireTask()
+            | Heartbeat()
+            | Send()
+            | Terminate()
         ):
             return operation.run_key
         case _:

@@ -39,7 +39,7 @@ from pledger.sync import SyncClient, SyncHandle
 from pledger.testing.virtual_time import JumpingLoop, NothingLeftError
 
 if TYPE_CHECKING:
-    from pledger.engine.port import RunRow
+    from pledger.engine.port.records import RunRow
 
 #: Who stops at a breakpoint for longer loses the lease, on a loop whose time is real.
 LEASE: Final = timedelta(hours=1)

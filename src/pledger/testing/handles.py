@@ -10,7 +10,9 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pledger.engine import port
+from pledger.engine.port.answers import Answer
+from pledger.engine.port.operations import Operation
+from pledger.engine.port.verbs import Store
 from pledger.store.memory import MemoryStore, State
 from pledger.store.memory.store import commit
 from pledger.testing.notes import in_short
@@ -32,7 +34,7 @@ class Ledger(Protocol):
     def state(self) -> State: ...
     @property
     def has_open_runs(self) -> bool: ...
-    def open(self, process: Process) -> port.Store:
+    def open(self, process: Process) -> Store:
         """The handle of a process. Raises StoreError."""
         ...
 
@@ -67,7 +69,7 @@ class MemoryLedger:
     def has_open_runs(self) -> bool:
         return bool(self.state.open_runs)
 
-    def open(self, process: Process) -> port.Store:
+    def open(self, process: Process) -> Store:
         handle = self._handles[process] = SimulatedStore(process, process.surroundings.auditor, self.state)
         return handle
 
@@ -94,10 +96,10 @@ class SimulatedStore(MemoryStore):
         self._auditor = auditor
         self._view = StateView(state)
 
-    def commit(self, batch: Sequence[port.Operation]) -> asyncio.Future[list[port.Answer]]:
+    def commit(self, batch: Sequence[Operation]) -> asyncio.Future[list[Answer]]:
         return asyncio.get_running_loop().create_task(self._change(self._write, batch))
 
-    def _write(self, state: State, batch: Sequence[port.Operation]) -> list[port.Answer]:
+    def _write(self, state: State, batch: Sequence[Operation]) -> list[Answer]:
         sessions = self._process.sessions.keys()
         return [
             self._auditor.judge(operation, sessions, functools.partial(_commit_one, state, operation), self._view)
@@ -120,5 +122,5 @@ class SimulatedStore(MemoryStore):
         return result
 
 
-def _commit_one(state: State, operation: port.Operation) -> port.Answer:
+def _commit_one(state: State, operation: Operation) -> Answer:
     return commit(state, [operation])[0]

@@ -17,7 +17,7 @@ from pledger.history import events, transition
 from pledger.testing.replaying import replay
 
 if TYPE_CHECKING:
-    from pledger.engine.port import RunRow
+    from pledger.engine.port.records import RunRow
     from pledger.history.transition import Transition
     from pledger.testing.journal import Journal
     from pledger.testing.simulation import Simulation

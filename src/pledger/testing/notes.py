@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from pledger.engine import port
+from pledger.engine.port.answers import Answer, Reply
+from pledger.engine.port.operations import Write
+from pledger.engine.port.records import Record
 
 
 def in_short(verb: str, args: tuple[Any, ...], result: Any) -> str:
@@ -17,12 +19,12 @@ def in_short(verb: str, args: tuple[Any, ...], result: Any) -> str:
 
 def _fields(row: Any) -> str:
     """What is short in an operation or a row."""
-    if not isinstance(row, (port.Record, port.Write)):
+    if not isinstance(row, (Record, Write)):
         return str(row)
     shown = []
     for name in row.__struct_fields__:
         value = getattr(row, name)
-        if isinstance(value, (port.Record, port.Write)):
+        if isinstance(value, (Record, Write)):
             shown.append(f"{name}={_fields(value)}")
         elif isinstance(value, int | str) and value not in _DULL:
             shown.append(f"{name}={value!r}")
@@ -33,5 +35,5 @@ def _fields(row: Any) -> str:
 _DULL: Final = frozenset({0, "", "default"})
 
 
-def _answer(answer: port.Answer) -> str:
-    return answer.name if isinstance(answer, port.Reply) else type(answer).__name__
+def _answer(answer: Answer) -> str:
+    return answer.name if isinstance(answer, Reply) else type(answer).__name__

@@ -23,7 +23,7 @@ from pledger.testing.journal import Caller, Program
 from pledger.testing.scheduler import NodeClock, NodeLoop
 
 if TYPE_CHECKING:
-    from pledger.engine.port import SessionRow
+    from pledger.engine.port.records import SessionRow
     from pledger.machine.context import RunIdentity
     from pledger.machine.definitions import ActivityDefinition, WorkflowDefinition
     from pledger.machine.machine import Machine

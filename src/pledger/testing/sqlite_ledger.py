@@ -19,7 +19,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import apsw
 
-from pledger.engine import port
+from pledger.engine.port.answers import Answer, Started
+from pledger.engine.port.operations import Operation
+from pledger.engine.port.records import RunRow
+from pledger.engine.port.verbs import Store
 from pledger.errors import PledgerError, StoreError, StoreUnavailableError
 from pledger.store.memory import State
 from pledger.store.sqlite.commit import WRITERS, write_batch
@@ -77,7 +80,7 @@ class SqliteLedger:
 
     # Processes --------------------------------------------------------------------------------------------------------
 
-    def open(self, process: Process) -> port.Store:
+    def open(self, process: Process) -> Store:
         """Raises StoreError."""
         self._close_graves()
         if not self._places:
@@ -192,7 +195,7 @@ class SimulatedSqliteStore(SqliteStore):
         self._vfs = vfs
         self._killed = False
         self._weather = Weather(process, has_disk=True)
-        self._witnessed: list[tuple[Sight, port.Answer, Moment]] = []
+        self._witnessed: list[tuple[Sight, Answer, Moment]] = []
         self._view = SqliteView(database.rows)
         self._rules = dict.fromkeys(WRITERS, self._witness)
         super().__init__(database, on_commit=self._on_commit_of_batch, **options)
@@ -214,10 +217,10 @@ class SimulatedSqliteStore(SqliteStore):
 
     # Commits ----------------------------------------------------------------------------------------------------------
 
-    def commit(self, batch: Sequence[port.Operation]) -> asyncio.Future[list[port.Answer]]:
+    def commit(self, batch: Sequence[Operation]) -> asyncio.Future[list[Answer]]:
         return asyncio.get_running_loop().create_task(self._around("commit", self._commit, (batch,)))
 
-    async def _commit(self, batch: Sequence[port.Operation]) -> list[port.Answer]:
+    async def _commit(self, batch: Sequence[Operation]) -> list[Answer]:
         path = self._database.path
         self._witnessed.clear()
         try:
@@ -225,16 +228,16 @@ class SimulatedSqliteStore(SqliteStore):
         finally:
             self._witnessed.clear()
 
-    def _witness(self, cursor: Cursor, operation: port.Operation) -> port.Answer:
+    def _witness(self, cursor: Cursor, operation: Operation) -> Answer:
         view = SqliteView(cursor.rows)
         with self._vfs.calm():
             sight = self._auditor.look(operation, set(self._process.sessions), view)
-        answer: port.Answer
+        answer: Answer
         try:
             answer = WRITERS[type(operation)](cursor, operation)
         except PledgerError as error:  # raised before anything was written
             answer = error
-        run_key = answer.run_key if isinstance(answer, port.Started) else sight.run_key
+        run_key = answer.run_key if isinstance(answer, Started) else sight.run_key
         with self._vfs.calm():
             # A batch may be written again, after a roll-back: what counts is the last time.
             self._witnessed = [each for each in self._witnessed if each[0].operation is not operation]
@@ -298,7 +301,7 @@ class Moment:
         self._tasks = view.tasks(run_key)
         self._has_mail = self._run is not None and view.has_mail(self._run.chain_key)
 
-    def run(self, _: int) -> port.RunRow | None:
+    def run(self, _: int) -> RunRow | None:
         return self._run
 
     def tasks(self, _: int) -> Any:

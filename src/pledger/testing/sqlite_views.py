@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final, TypeAlias
 
-from pledger.engine.port import AttemptRecord, Message, Request, RunRow, SessionRow, TaskRow
+from pledger.engine.port.records import AttemptRecord, Message, Request, RunRow, SessionRow, TaskRow
 from pledger.history.transition import StoredTransition
 from pledger.store.memory import State
 from pledger.store.sqlite.sqlfiles import load_queries

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from pledger.engine.port import RunRow, TaskRow
+    from pledger.engine.port.records import RunRow, TaskRow
     from pledger.store.memory import State
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from pledger.client import Description, History, RunSummary, WorkerSummary
-from pledger.engine.port import AttemptRecord, RunStatus, TaskRow
+from pledger.engine.port.records import AttemptRecord, RunStatus, TaskRow
 from pledger.history import events, failures
 from pledger.history.events import ActivityOptions, Command, Input
 from pledger.history.failures import Failure

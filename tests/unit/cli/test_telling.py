@@ -7,7 +7,7 @@ import pytest
 
 from pledger.cli import telling
 from pledger.cli.timeline import timeline
-from pledger.engine.port import Message
+from pledger.engine.port.records import Message
 from pledger.history import events
 from pledger.history.failures import Failure
 from tests.unit.cli.runs import BEGIN_MS, START, TIMEOUT, Run, schedule, timer

@@ -9,7 +9,7 @@ import pytest
 
 from pledger.cli.waits import Wait, waits
 from pledger.client import Description
-from pledger.engine.port import Message
+from pledger.engine.port.records import Message
 from pledger.history import events
 from pledger.history.failures import Failure
 from tests.unit.cli.runs import BEGIN_MS, START, TIMEOUT, Run, at, encoded, schedule, timer, worker

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from pledger.engine.committer import Committer
-from pledger.engine.port import Answer, LogAttempts, Operation, Reply
+from pledger.engine.port.answers import Answer, Reply
+from pledger.engine.port.operations import LogAttempts, Operation
 
 
 class Always:

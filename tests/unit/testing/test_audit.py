@@ -8,9 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from pledger.engine import port
 from pledger.engine.attempt import Attempt
-from pledger.engine.port import Answer, Append, Operation, PutTask, Release, Reply, StartRun, TaskRow, Terminate
+from pledger.engine.port.answers import Answer, Reply, Started
+from pledger.engine.port.operations import Append, Block, Operation, PutTask, Release, StartRun, Terminate
+from pledger.engine.port.records import SessionRow, TaskRow
 from pledger.history import events, transition
 from pledger.history.retry import RetryPolicyRecord
 from pledger.history.transition import StoredTransition, Transition
@@ -32,7 +33,7 @@ class Ledger:
         self.state = State(lambda: self.now_ms)
         self.auditor = Auditor(self.state.clock)
         self.session = 7
-        self.state.sessions[self.session] = port.SessionRow(
+        self.state.sessions[self.session] = SessionRow(
             self.session, "worker", "default", "default", "code", NOW, NOW + 10**6
         )
         started = events.RunStarted("pay", b"[]", bytes(16))
@@ -40,7 +41,7 @@ class Ledger:
         append = Append(0, 0, 0, first, 3, None, NOW)
         start = StartRun("default", "w", "run", "pay", "default", b"", b"", NOW, owner=self.session, first=append)
         answer = self.judge(start)
-        assert isinstance(answer, port.Started)
+        assert isinstance(answer, Started)
         self.run_key = answer.run_key
         assert self.violations == []
 
@@ -200,7 +201,7 @@ def test_whoever_lets_go_leaves_a_waker(ledger: Ledger, due_ms: int | None, has_
 
 
 def test_a_block_is_a_violation_unless_its_code_changes(ledger: Ledger) -> None:
-    block = port.Block(ledger.run_key, 1, b'{"reason": "bug", "message": "oh", "traceback": ""}', "code")
+    block = Block(ledger.run_key, 1, b'{"reason": "bug", "message": "oh", "traceback": ""}', "code")
     ledger.judge(block, Reply.WON)
     assert ledger.violations[0].startswith("no run blocks")
     tolerant = Auditor(ledger.state.clock, may_block={"pay"})

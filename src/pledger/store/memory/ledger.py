@@ -9,23 +9,9 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from pledger.engine.port import (
-    Answer,
-    Append,
-    Block,
-    Condition,
-    ConfirmClaim,
-    Existing,
-    Message,
-    Release,
-    Reply,
-    RunRow,
-    RunStatus,
-    Started,
-    StartRun,
-    Terminate,
-    decide_start,
-)
+from pledger.engine.port.answers import Answer, Existing, Reply, Started, decide_start
+from pledger.engine.port.operations import Append, Block, ConfirmClaim, Release, StartRun, Terminate
+from pledger.engine.port.records import Condition, Message, RunRow, RunStatus
 from pledger.history.transition import CHAIN_START, StoredTransition
 from pledger.store.memory import mailbox, tasks
 from pledger.store.memory.state import State

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from pledger.engine.port import Answer, Message, Reply, Send, Sent
+from pledger.engine.port.answers import Answer, Reply, Sent
+from pledger.engine.port.operations import Send
+from pledger.engine.port.records import Message
 from pledger.store.memory.state import State
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from pledger.engine.port import Request
+from pledger.engine.port.records import Request
 from pledger.store.memory.state import State
 
 

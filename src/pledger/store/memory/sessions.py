@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from pledger.engine.port import RunRow, SessionRow
+from pledger.engine.port.records import RunRow, SessionRow
 from pledger.store.memory.state import State
 
 

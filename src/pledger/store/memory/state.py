@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from pledger.engine.port import AttemptRecord, Message, Request, RunRow, RunStatus, SessionRow, TaskRow
+from pledger.engine.port.records import AttemptRecord, Message, Request, RunRow, RunStatus, SessionRow, TaskRow
 from pledger.errors import WorkflowNotFoundError
 from pledger.history.transition import StoredTransition
 

@@ -6,29 +6,31 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from pledger.engine.port import (
-    Answer,
+from pledger.engine.port.answers import Answer
+from pledger.engine.port.operations import (
     Append,
-    AttemptRecord,
     Block,
-    Condition,
     ConfirmClaim,
     ExpireTask,
     FinishTask,
     Heartbeat,
     LogAttempts,
-    Message,
     Operation,
     PutTask,
     Release,
+    Send,
+    StartRun,
+    Terminate,
+)
+from pledger.engine.port.records import (
+    AttemptRecord,
+    Condition,
+    Message,
     Request,
     RunRow,
     RunStatus,
-    Send,
     SessionRow,
-    StartRun,
     TaskRow,
-    Terminate,
 )
 from pledger.errors import InternalError, PledgerError
 from pledger.history.transition import StoredTransition

@@ -7,17 +7,9 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from pledger.engine.port import (
-    Answer,
-    AttemptRecord,
-    ExpireTask,
-    FinishTask,
-    Heartbeat,
-    LogAttempts,
-    PutTask,
-    Reply,
-    TaskRow,
-)
+from pledger.engine.port.answers import Answer, Reply
+from pledger.engine.port.operations import ExpireTask, FinishTask, Heartbeat, LogAttempts, PutTask
+from pledger.engine.port.records import AttemptRecord, TaskRow
 from pledger.store.memory.state import State
 
 #: Lines of the attempt log that are kept for each activity: the newest ones.

@@ -7,8 +7,8 @@ from typing import Any, Final, TypeAlias
 
 import apsw
 
-from pledger.engine.port import (
-    Answer,
+from pledger.engine.port.answers import Answer
+from pledger.engine.port.operations import (
     Append,
     Block,
     ConfirmClaim,

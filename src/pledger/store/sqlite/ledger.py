@@ -5,22 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from pledger.engine.port import (
-    Answer,
-    Append,
-    Block,
-    Condition,
-    ConfirmClaim,
-    Existing,
-    Release,
-    Reply,
-    RunRow,
-    RunStatus,
-    Started,
-    StartRun,
-    Terminate,
-    decide_start,
-)
+from pledger.engine.port.answers import Answer, Existing, Reply, Started, decide_start
+from pledger.engine.port.operations import Append, Block, ConfirmClaim, Release, StartRun, Terminate
+from pledger.engine.port.records import Condition, RunRow, RunStatus
 from pledger.history.transition import StoredTransition
 from pledger.store.sqlite import mailbox, sessions, tasks
 from pledger.store.sqlite.filters import filter_sql

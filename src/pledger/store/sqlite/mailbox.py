@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from pledger.engine.port import Answer, Message, Reply, Send, Sent
+from pledger.engine.port.answers import Answer, Reply, Sent
+from pledger.engine.port.operations import Send
+from pledger.engine.port.records import Message
 from pledger.errors import WorkflowNotFoundError
 from pledger.store.sqlite.handle import SqliteHandle
 from pledger.store.sqlite.sqlfiles import load_queries

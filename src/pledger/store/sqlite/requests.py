@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pledger.engine.port import Request
+from pledger.engine.port.records import Request
 from pledger.store.sqlite import mailbox
 from pledger.store.sqlite.handle import SqliteHandle
 from pledger.store.sqlite.sqlfiles import load_queries

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from pledger.engine.port import RunRow, SessionRow
+from pledger.engine.port.records import RunRow, SessionRow
 from pledger.store.sqlite.handle import SqliteHandle
 from pledger.store.sqlite.sqlfiles import as_json, load_queries
 from pledger.store.sqlite.writer import Cursor

@@ -10,7 +10,8 @@ from typing import Any
 
 import apsw
 
-from pledger.engine.port import Answer, Operation
+from pledger.engine.port.answers import Answer
+from pledger.engine.port.operations import Operation
 from pledger.store.sqlite.commit import write_batch
 from pledger.store.sqlite.database import enter_database
 from pledger.store.sqlite.files import file_system

@@ -5,17 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from pledger.engine.port import (
-    Answer,
-    AttemptRecord,
-    ExpireTask,
-    FinishTask,
-    Heartbeat,
-    LogAttempts,
-    PutTask,
-    Reply,
-    TaskRow,
-)
+from pledger.engine.port.answers import Answer, Reply
+from pledger.engine.port.operations import ExpireTask, FinishTask, Heartbeat, LogAttempts, PutTask
+from pledger.engine.port.records import AttemptRecord, TaskRow
 from pledger.store.sqlite import mailbox, sessions
 from pledger.store.sqlite.handle import SqliteHandle
 from pledger.store.sqlite.sqlfiles import as_json, load_queries

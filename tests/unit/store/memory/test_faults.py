@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from pledger.engine.port import Reply, Started
+from pledger.engine.port.answers import Reply, Started
 from pledger.errors import StoreError, StoreUnavailableError
 from pledger.store.memory import MemoryStore, State
 from tests.conformance.harness import NOW, append, open_session, owned_run, start, write

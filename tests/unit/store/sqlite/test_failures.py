@@ -8,7 +8,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from pledger.engine.port import Reply, Started
+from pledger.engine.port.answers import Reply, Started
 from pledger.errors import InternalError, PayloadTooLargeError, StoreError, StoreUnavailableError, UsageError
 from pledger.store.sqlite import SqliteStore, open_sqlite
 from tests.conformance.harness import append, claim, open_session, owned_run, ownerless_run, start, step, write

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pledger.engine.port import Reply
+from pledger.engine.port.answers import Reply
 from pledger.store.sqlite import SqliteStore, lane, open_sqlite
 from pledger.store.sqlite.lane import FAST_AGAIN_MS, PROBE_S, SLOW_MS
 from tests.conformance.harness import append, open_session, owned_run, start, step, write

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from pledger.engine.port import Condition
+from pledger.engine.port.records import Condition
 from pledger.store.sqlite import SqliteStore
 from pledger.store.sqlite.filters import filter_sql
 from pledger.store.sqlite.sqlfiles import load_queries

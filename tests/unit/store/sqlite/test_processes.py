@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pledger.engine.port import Started
+from pledger.engine.port.answers import Started
 from pledger.store.sqlite import open_sqlite
 from tests.conformance.harness import append, claim, open_session, ownerless_run, start, write
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from pledger.engine.port import Append
+from pledger.engine.port.operations import Append
 from pledger.store.sqlite import SqliteStore, handle, open_sqlite
 from pledger.store.sqlite.host import Host
 from pledger.store.sqlite.writer import CHECKPOINT_PAGES

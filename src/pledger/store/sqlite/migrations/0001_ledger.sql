@@ -18,8 +18,8 @@ CREATE TABLE pledger_chain (
 ) STRICT;
 CREATE UNIQUE INDEX pledger_chain_by_id ON pledger_chain (namespace, workflow_id, generation);
 
--- segment: 1 for the run that started the chain. The other columns are those of engine.port.RunRow; the namespace is the
--- chain's, once more, since workers and lists look for it by the indices below.
+-- segment: 1 for the run that started the chain. The other columns are those of engine.port.records.RunRow; the namespace
+-- is the chain's, once more, since workers and lists look for it by the indices below.
 CREATE TABLE pledger_run (
     run_key INTEGER PRIMARY KEY AUTOINCREMENT,
     chain_key INTEGER NOT NULL,
@@ -89,7 +89,8 @@ CREATE UNIQUE INDEX pledger_message_by_id ON pledger_message (chain_key, message
 CREATE INDEX pledger_message_unsettled ON pledger_message (chain_key, message_key, kind, verdict)
 WHERE verdict IS NULL OR (kind = 'cancel' AND verdict = 'delivered');
 
--- The columns are those of engine.port.TaskRow, without what the run knows and no worker looks for.
+-- The columns are those of engine.port.records.TaskRow, without what the run knows and no worker looks
+-- for.
 CREATE TABLE pledger_task (
     task_key INTEGER PRIMARY KEY,
     run_key INTEGER NOT NULL,

@@ -1,0 +1,234 @@
+"""What is written for one run: each operation is answered on its own, and harms no other of its batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+from typing import Final, TypeAlias
+
+import msgspec
+
+from pledger.engine.port.records import AttemptRecord, RunStatus, TaskRow
+from pledger.history.transition import StoredTransition
+
+
+class Write(msgspec.Struct, gc=False):
+    """Base of the operations: the same, and open to the store, which fills in what it alone knows."""
+
+
+class IdReusePolicy(Enum):
+    """What a start does when a *closed* run has the same workflow id. By default the same input gives the same run."""
+
+    SAME_INPUT = "same_input"
+    ALLOW_DUPLICATE = "allow_duplicate"
+    ALLOW_DUPLICATE_FAILED_ONLY = "allow_duplicate_failed_only"
+    REJECT_DUPLICATE = "reject_duplicate"
+
+
+class IdConflictPolicy(Enum):
+    """What a start does when an *open* run has the same workflow id. By default the same input gives the same run."""
+
+    SAME_INPUT = "same_input"
+    FAIL = "fail"
+    USE_EXISTING = "use_existing"
+    TERMINATE_EXISTING = "terminate_existing"
+
+
+class Append(Write):
+    """One transition of one run, by its owner.
+
+    expected_event: the run's last event before. last_event: after. due_ms: see RunRow. closed: the terminal status,
+    or None; closing lets go of the run. consumed: (message_key, event_id) of the messages that became inputs. tasks:
+    task rows to write (or overwrite); dropped: event ids whose task row goes away; cancelled: event ids of activities
+    that are to stop, see TaskRow.cancel_requested; unwritten: their rows, as far as they may have none yet, written
+    unless one of that attempt or a later one is there. attempts: log lines.
+    """
+
+    run_key: int
+    fence: int
+    expected_event: int
+    transition: StoredTransition
+    last_event: int
+    due_ms: int | None
+    time_ms: int
+    closed: RunStatus | None = None
+    consumed: Sequence[tuple[int, int]] = ()
+    tasks: Sequence[TaskRow] = ()
+    dropped: Sequence[int] = ()
+    cancelled: Sequence[int] = ()
+    unwritten: Sequence[TaskRow] = ()
+    attempts: Sequence[AttemptRecord] = ()
+
+
+class StartRun(Write):
+    """Create a chain and its first run. started: an encoded RunStarted.
+
+    owner None: the run waits for a worker, `started` is its first message. With an owner, `first` is the run's first
+    transition (its run_key is filled in by the store) and the run is born owned, with fence 1. Answered Started,
+    Existing, or LOST when the owner's session has ended: nobody would ever take the run from it.
+    """
+
+    namespace: str
+    workflow_id: str
+    run_id: str
+    workflow_type: str
+    task_queue: str
+    input_digest: bytes
+    started: bytes
+    started_ms: int
+    reuse: IdReusePolicy = IdReusePolicy.SAME_INPUT
+    conflict: IdConflictPolicy = IdConflictPolicy.SAME_INPUT
+    owner: int | None = None
+    first: Append | None = None
+
+
+class Release(Write):
+    """The owner lets go of a run that is not changed. due_ms: as in RunRow. Answered WON or LOST.
+
+    A run whose inbox holds waiting messages, or that has a task with an outcome, becomes due at once whatever due_ms
+    says: a sender that saw this owner has stored no wake-up.
+    """
+
+    run_key: int
+    fence: int
+    due_ms: int | None
+
+
+class Block(Write):
+    """The owner lets go of a run that its code cannot carry on. reason: JSON object. Answered WON or LOST.
+
+    tasks: rows to write (or overwrite): what the run's activities have brought or still do, and its history does not
+    say, so that nothing that was done is lost by a bug.
+    """
+
+    run_key: int
+    fence: int
+    reason: bytes
+    code: str
+    tasks: Sequence[TaskRow] = ()
+
+
+class ConfirmClaim(Write):
+    """A claimed run was loaded and is alive: its count of claims without progress goes back to 0."""
+
+    run_key: int
+    fence: int
+
+
+class PutTask(Write):
+    """Write a task row outside of a transition, by the run's owner, over that of an earlier attempt.
+
+    Answered WON, LOST, or DUPLICATE when the row of this attempt or a later one is there: a write that was repeated,
+    since its answer was lost, must not put back what has begun since.
+    """
+
+    fence: int
+    task: TaskRow
+    attempts: Sequence[AttemptRecord] = ()
+
+
+class FinishTask(Write):
+    """The session that runs an attempt brings its outcome. Wins only while the row is started by it, at this attempt.
+
+    requeue: the row as it shall wait for the next attempt, or None; outcome: encoded ActivityCompleted or
+    ActivityFailed, or None. Exactly one of the two. An outcome wakes the run.
+    """
+
+    run_key: int
+    event_id: int
+    attempt: int
+    owner: int
+    outcome: bytes | None = None
+    requeue: TaskRow | None = None
+    attempts: Sequence[AttemptRecord] = ()
+
+
+class ExpireTask(Write):
+    """A queued row waited past its expires_ms. Wins only while it is still queued at this attempt; wakes the run."""
+
+    run_key: int
+    event_id: int
+    attempt: int
+    outcome: bytes
+    attempts: Sequence[AttemptRecord] = ()
+
+
+class Heartbeat(Write):
+    """Details of a started attempt. Answered HEARTBEAT_OK, CANCEL_REQUESTED, or LOST when it is not its attempt any
+    more."""
+
+    run_key: int
+    event_id: int
+    attempt: int
+    owner: int
+    details: bytes | None
+
+
+class LogAttempts(Write):
+    """Lines for the attempt log that belong to no other operation: late results. Answered WON."""
+
+    attempts: Sequence[AttemptRecord]
+
+
+#: Messages of one run that wait for it. A run that works takes them at once; so many pile up only where no worker does,
+#: or where a sender has run wild, and each of them is read and delivered in one go.
+INBOX_MAX: Final = 10_000
+
+#: Places more for requests to cancel: a run whose inbox is full must be stoppable.
+CANCELS_MAX: Final = 1_000
+
+
+def inbox_room(kind: str) -> int:
+    """How many messages may wait in an inbox that takes one more of this kind."""
+    return INBOX_MAX + CANCELS_MAX if kind == "cancel" else INBOX_MAX
+
+
+class Send(Write):
+    """A message for the chain whose current run is `run_key`. Answered Sent, DUPLICATE, CLOSED or FULL, or with
+    WorkflowNotFoundError when there is no such run.
+
+    A message_id that the chain has seen is DUPLICATE, also after the message was delivered and after the run closed.
+    `keep_id` False: the id was made up for this call and needs no memory beyond delivery.
+    local: sessions of this process; no wake-up is stored when one of them owns the run, since the sender tells it.
+    room: FULL, and nothing is stored, when so many messages of the chain have no verdict yet (see `inbox_room`).
+    """
+
+    run_key: int
+    kind: str
+    message_id: str
+    name: str
+    body: bytes
+    sent_ms: int
+    keep_id: bool = True
+    local: Sequence[int] = ()
+    room: int = INBOX_MAX
+
+
+class Terminate(Write):
+    """Close an open run from outside: `transition` is encoded by the caller against the row it read.
+
+    Wins by the same compare-and-set as an append, on (open, last event), whoever owns the run; raises the fence.
+    """
+
+    run_key: int
+    expected_event: int
+    transition: StoredTransition
+    last_event: int
+    time_ms: int
+    status: RunStatus = "terminated"
+
+
+Operation: TypeAlias = (
+    StartRun
+    | Append
+    | Release
+    | Block
+    | ConfirmClaim
+    | PutTask
+    | FinishTask
+    | ExpireTask
+    | Heartbeat
+    | LogAttempts
+    | Send
+    | Terminate
+)

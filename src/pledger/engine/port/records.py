@@ -1,0 +1,172 @@
+"""What a store holds and shows: runs, messages, tasks, attempts, sessions, requests."""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal, TypeAlias
+
+import msgspec
+
+RunStatus: TypeAlias = Literal[
+    "running", "completed", "compensated", "failed", "cancelled", "terminated", "timed_out", "continued_as_new"
+]
+
+TERMINAL: Final = frozenset(
+    {"completed", "compensated", "failed", "cancelled", "terminated", "timed_out", "continued_as_new"}
+)
+
+
+class Record(msgspec.Struct, frozen=True, gc=False):
+    """Base of what a store holds and answers: plain, quick to make, and never part of a reference cycle (so that the
+    garbage collector need not look at it)."""
+
+
+class RunRow(Record, frozen=True):
+    """One run as lists and descriptions show it.
+
+    last_event: position of its newest event, 0 before the first transition. head: checksum of its newest transition.
+    owner: the session that holds it, or None. due_ms: when it must be activated on its own account (0: at once), or
+    None when only a message can wake it. claims: take-overs since it last made progress.
+    blocked: why it stands still (JSON object with at least "reason"), or None. blocked_code: the code that failed.
+    """
+
+    run_key: int
+    chain_key: int
+    namespace: str
+    workflow_id: str
+    run_id: str
+    workflow_type: str
+    task_queue: str
+    status: RunStatus
+    input_digest: bytes
+    started_ms: int
+    closed_ms: int | None
+    last_event: int
+    head: bytes
+    fence: int
+    owner: int | None
+    due_ms: int | None
+    claims: int
+    blocked: bytes | None
+    blocked_code: str | None
+
+
+class Message(Record, frozen=True):
+    """One message of a chain's inbox. kind: "start" (body: an encoded RunStarted), "signal" (body: JSON array of
+    arguments) or "cancel" (body: the reason in UTF-8; name is empty).
+
+    verdict: None while it waits; "delivered" (event_id says where), "undelivered" (the run closed first), and for a
+    cancel what became of the run: "cancelled", or "too_late:<status>".
+    """
+
+    message_key: int
+    kind: str
+    message_id: str
+    name: str
+    body: bytes
+    sent_ms: int
+    verdict: str | None = None
+    event_id: int | None = None
+
+
+class TaskRow(Record, frozen=True):
+    """A pending activity that lives in the store: queued, retrying, heartbeating or run by another worker.
+
+    Identity: (run_key, event_id); event_id is where the activity was scheduled. attempt: 1-based, the one that is
+    queued or started. state: "queued" (may start at due_ms), "started" (owner runs it since started_ms) or "done"
+    (outcome waits for the run). lost: this attempt died with its worker; whoever claims the row judges that first.
+    command: the encoded ScheduleActivity. scheduled_ms: when it was scheduled first. expires_ms: when waiting in the
+    queue ends without an attempt, or None. heartbeat: last details (JSON), or None. last_failure: encoded Failure or
+    None. outcome: encoded ActivityCompleted or ActivityFailed once done.
+    cancel_requested: its attempt should stop, and no further one begin. Whatever is written over the row does not take
+    that back. While such a row is queued it has expired (expires_ms 0): the first worker that looks settles it, whether
+    it serves the queue or not.
+    """
+
+    run_key: int
+    event_id: int
+    namespace: str
+    workflow_id: str
+    run_id: str
+    workflow_type: str
+    task_queue: str
+    activity_type: str
+    state: Literal["queued", "started", "done"]
+    attempt: int
+    due_ms: int
+    command: bytes
+    scheduled_ms: int
+    started_ms: int | None = None
+    expires_ms: int | None = None
+    owner: int | None = None
+    lost: bool = False
+    heartbeat: bytes | None = None
+    last_failure: bytes | None = None
+    outcome: bytes | None = None
+    cancel_requested: bool = False
+
+
+class AttemptRecord(Record, frozen=True):
+    """One line of the bounded attempt log. outcome: "failed", "timed_out", "lost", "cancelled", "late".
+
+    event_id: the activity's; or that of a signal that the code did not take, with why as the failure.
+
+    failure: encoded Failure, or None.
+    """
+
+    run_key: int
+    event_id: int
+    attempt: int
+    outcome: str
+    started_ms: int | None
+    ended_ms: int
+    worker: str
+    failure: bytes | None = None
+
+
+class SessionRow(Record, frozen=True):
+    """A worker process. identity: what people call it (host, process id). expires_ms: end of its lease."""
+
+    session_key: int
+    identity: str
+    namespace: str
+    task_queue: str
+    code: str
+    started_ms: int
+    expires_ms: int
+
+
+class Request(Record, frozen=True):
+    """A question to the owner of a run. kind: "query". body: JSON array of arguments.
+
+    answer: JSON once answered well; failure: encoded Failure once answered badly.
+    """
+
+    request_key: int
+    run_key: int
+    kind: str
+    name: str
+    body: bytes
+    expires_ms: int
+    answer: bytes | None = None
+    failure: bytes | None = None
+
+
+class Condition(Record, frozen=True):
+    """One comparison of a list filter, parsed and checked: column is one of LIST_COLUMNS, operator one of
+    = != < <= > >= in. `in` has a tuple as value. Columns that are None meet only `!=`; `blocked` is True or False."""
+
+    column: str
+    operator: str
+    value: Any
+
+
+LIST_COLUMNS: Final = (
+    "workflow_id",
+    "run_id",
+    "workflow_type",
+    "task_queue",
+    "status",
+    "started_ms",
+    "closed_ms",
+    "blocked",
+)

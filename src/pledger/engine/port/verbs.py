@@ -1,0 +1,197 @@
+"""The verbs of a store, by subject."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from pledger.engine.port.answers import Answer
+from pledger.engine.port.operations import Operation
+from pledger.engine.port.records import (
+    AttemptRecord,
+    Condition,
+    Message,
+    Request,
+    RunRow,
+    RunStatus,
+    SessionRow,
+    TaskRow,
+)
+from pledger.history.transition import StoredTransition
+
+
+class Ledger(Protocol):
+    """Runs and their histories."""
+
+    def commit(self, batch: Sequence[Operation]) -> asyncio.Future[list[Answer]]:
+        """Write the batch in one durable transaction; the answers come in its order.
+
+        The future may be done on return (a store that commits inline). At most one commit is in flight at a time.
+        Raises StoreUnavailableError through the future when nothing was written.
+        """
+        ...
+
+    async def find_run(self, namespace: str, workflow_id: str, run_id: str | None = None) -> RunRow | None:
+        """The run, or without run_id the newest run of the id; None when there is none."""
+        ...
+
+    async def read_run(self, run_key: int) -> RunRow: ...
+
+    async def read_statuses(self, run_keys: Sequence[int]) -> dict[int, tuple[RunStatus, bool]]:
+        """(status, blocked) of each run, in one query."""
+        ...
+
+    async def read_history(self, run_key: int, after_event: int = 0, limit: int = 1000) -> list[StoredTransition]:
+        """The next at most `limit` transitions whose first event is after `after_event`, in order."""
+        ...
+
+    async def read_last_transitions(self, run_key: int) -> list[StoredTransition]:
+        """The newest two, in order: the checksum of the last one covers that of the one before."""
+        ...
+
+    async def list_runs(
+        self, namespace: str, where: Sequence[Condition], limit: int, before_key: int | None = None
+    ) -> list[RunRow]:
+        """Runs that meet every condition, newest first, at most `limit`; `before_key` pages on: run_keys below it."""
+        ...
+
+    async def count_runs(self, namespace: str, where: Sequence[Condition]) -> int: ...
+
+
+class Mailbox(Protocol):
+    """Messages accepted for a chain and not yet in its history."""
+
+    async def read_inbox(self, chain_key: int) -> list[Message]:
+        """The waiting messages, in the order of their acceptance."""
+        ...
+
+    async def read_message(self, chain_key: int, message_id: str) -> Message | None:
+        """One message with its verdict; None when its id is not remembered."""
+        ...
+
+    async def read_undelivered(self, chain_key: int) -> list[Message]:
+        """Messages that arrived after the code had returned, and late cancels."""
+        ...
+
+
+class Tasks(Protocol):
+    """Activities that wait in the store or run away from their run's owner."""
+
+    async def claim_tasks(
+        self, session_key: int, now_ms: int, namespace: str, task_queue: str, activity_types: Sequence[str], limit: int
+    ) -> list[TaskRow]:
+        """Start due queued rows in this session's name, oldest due first: state, owner and started_ms are set (of a
+        lost attempt started_ms stays, for the log).
+
+        Durable before it returns: this is the record of the attempt (intent before effect).
+        """
+        ...
+
+    async def expired_tasks(self, namespace: str, now_ms: int, limit: int) -> list[TaskRow]:
+        """Queued rows of any queue of the namespace whose expires_ms has passed."""
+        ...
+
+    async def owned_tasks(self, session_key: int) -> list[TaskRow]:
+        """The started rows of the session, as `Sessions.owned_runs`."""
+        ...
+
+    async def read_tasks(self, run_key: int) -> list[TaskRow]: ...
+
+    async def read_attempts(self, run_key: int) -> list[AttemptRecord]:
+        """The attempt log of the run, oldest first, at most the newest 100 of each activity."""
+        ...
+
+
+class Sessions(Protocol):
+    """Leases of worker processes, and what they own. A session serves one queue of one namespace."""
+
+    async def now_ms(self) -> int:
+        """The store's clock."""
+        ...
+
+    async def open_session(
+        self, identity: str, namespace: str, task_queue: str, code: str, lease_ms: int
+    ) -> SessionRow: ...
+
+    def renew_session(self, session_key: int, lease_ms: int) -> int | None:
+        """The store's time after the lease was extended, or None when the session is gone (buried).
+
+        Blocking, and callable from the heartbeat's own thread.
+        """
+        ...
+
+    async def close_session(self, session_key: int) -> None:
+        """End the lease at once. What it still owned is orphaned, as by `bury_sessions`."""
+        ...
+
+    async def bury_sessions(self, namespace: str) -> list[SessionRow]:
+        """End the sessions of the namespace whose lease is over by the store's own clock, never the caller's.
+
+        Their runs become ownerless and due, with a raised fence and one claim more on their count; their started tasks
+        become queued at once and `lost`.
+        """
+        ...
+
+    async def read_sessions(self, namespace: str) -> list[SessionRow]: ...
+
+    async def claim_runs(
+        self, session_key: int, now_ms: int, namespace: str, task_queue: str, codes: Mapping[str, str], limit: int
+    ) -> list[RunRow]:
+        """Take ownerless open runs that are due or have mail, oldest due first; owner and fence are the new ones.
+
+        codes: the workflow types that the session can run, each with the identity of its code. A blocked run is taken
+        only when its blocked_code differs from that; taking it clears the block.
+        """
+        ...
+
+    async def woken_runs(self, session_key: int) -> list[int]:
+        """run_keys of this session's own runs that got a message, a task outcome or a request; told once."""
+        ...
+
+    async def owned_runs(self, session_key: int) -> list[RunRow]:
+        """What the session holds. For a worker that cannot know, since the answer to a claim or a commit was lost."""
+        ...
+
+    async def next_due_ms(self, namespace: str, task_queue: str) -> int | None:
+        """When the next ownerless run or queued task of the queue is due, or None. May be in the past."""
+        ...
+
+
+class Requests(Protocol):
+    """Questions to runs that another process owns, answered by the owner."""
+
+    async def ask(self, run_key: int, kind: str, name: str, body: bytes, expires_ms: int) -> int:
+        """The request_key. Wakes the run; an ownerless run becomes due, so that a worker claims it."""
+        ...
+
+    async def read_requests(self, run_key: int) -> list[Request]:
+        """The unanswered, unexpired ones."""
+        ...
+
+    async def answer_request(self, request_key: int, answer: bytes | None, failure: bytes | None) -> None: ...
+
+    async def take_answer(self, request_key: int) -> Request | None:
+        """The request once it is answered (it is then deleted), or None."""
+        ...
+
+    async def drop_requests(self, now_ms: int) -> None:
+        """Forget expired requests."""
+        ...
+
+
+class Store(Ledger, Mailbox, Tasks, Sessions, Requests, Protocol):
+    """One database."""
+
+    async def wait_for_change(self, timeout_s: float) -> bool:
+        """Return True once another process may have committed something since the last call, False on time-out.
+
+        A hint, never the truth: it may come too often and may miss what this process wrote itself.
+        """
+        ...
+
+    async def describe(self) -> dict[str, Any]:
+        """What `pledger doctor` shows: kind, version, durability, file and schema."""
+        ...
+
+    async def close(self) -> None: ...
