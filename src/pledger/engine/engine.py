@@ -72,66 +72,94 @@ class Engine:
         self._clock: LedgerClock = connection.clock
         self._stopping = False
         self.session = self._new_session()
-        committer = connection.committer
-        self.runs = Runs(
-            definitions=self.workflows,
-            committer=committer,
-            clock=self._clock,
-            loop=self._loop,
-            watchdog=watchdog,
-            listener=self,
-            session_key=lambda: self.session.key,
-            task_queue=task_queue,
-            codes=codes or dict.fromkeys(self.workflows, code),
-            cached_max=limits.cached_runs_max,
-            payload_bytes_max=limits.payload_bytes_max,
-            history_events_max=limits.history_events_max,
-            worker=identity,
-        )
-        self.activities = Activities(
-            definitions={each.name: each for each in activities},
-            committer=committer,
-            clock=self._clock,
-            loop=self._loop,
-            randomness=randomness,
-            worker=identity,
-            session_key=lambda: self.session.key,
-            runs=self.runs,
-            concurrent_max=limits.concurrent_activities_max,
-            threads_max=limits.activity_threads_max,
-            payload_bytes_max=limits.payload_bytes_max,
-        )
+        self.runs = self._new_runs(codes or dict.fromkeys(self.workflows, code))
+        self.activities = self._new_activities({each.name: each for each in activities}, randomness)
         self.runs.activities = self.activities
-        loader = Loader(
-            store=connection.store,
-            runs=self.runs,
-            activities=self.activities,
-            committer=committer,
-            clock=self._clock,
-            loop=self._loop,
-            randomness=randomness,
-            worker=identity,
-        )
-        self._intake = Intake(
-            store=connection.store,
-            runs=self.runs,
-            activities=self.activities,
-            loader=loader,
-            committer=committer,
-            clock=self._clock,
-            loop=self._loop,
-            worker=identity,
-            session_key=lambda: self.session.key,
-            namespace=connection.namespace,
-            task_queue=task_queue,
-            cached_max=limits.cached_runs_max,
-            lease_ms=limits.lease_ms,
-            on_store=functools.partial(connection.store_told, "reads"),
-        )
+        self._intake = self._new_intake(self._new_loader(randomness))
         self.activities.slots.freed = self._intake.slot_freed
         self._verification = Verification(
             connection.store, self.workflows, self._loop, randomness, limits.verified_share, limits.payload_bytes_max
         )
+
+    # Its parts --------------------------------------------------------------------------------------------------------
+
+    def _new_runs(self, codes: dict[str, str]) -> Runs:
+        return Runs(
+            definitions=self.workflows,
+            committer=self.connection.committer,
+            clock=self._clock,
+            loop=self._loop,
+            watchdog=self._watchdog,
+            listener=self,
+            session_key=self._session_key,
+            task_queue=self.task_queue,
+            codes=codes,
+            cached_max=self._limits.cached_runs_max,
+            payload_bytes_max=self._limits.payload_bytes_max,
+            history_events_max=self._limits.history_events_max,
+            worker=self.identity,
+        )
+
+    def _new_activities(
+        self, definitions: dict[str, ActivityDefinition[Any, Any]], randomness: random.Random
+    ) -> Activities:
+        return Activities(
+            definitions=definitions,
+            committer=self.connection.committer,
+            clock=self._clock,
+            loop=self._loop,
+            randomness=randomness,
+            worker=self.identity,
+            session_key=self._session_key,
+            runs=self.runs,
+            concurrent_max=self._limits.concurrent_activities_max,
+            threads_max=self._limits.activity_threads_max,
+            payload_bytes_max=self._limits.payload_bytes_max,
+        )
+
+    def _new_loader(self, randomness: random.Random) -> Loader:
+        return Loader(
+            store=self.connection.store,
+            runs=self.runs,
+            activities=self.activities,
+            committer=self.connection.committer,
+            clock=self._clock,
+            loop=self._loop,
+            randomness=randomness,
+            worker=self.identity,
+        )
+
+    def _new_intake(self, loader: Loader) -> Intake:
+        return Intake(
+            store=self.connection.store,
+            runs=self.runs,
+            activities=self.activities,
+            loader=loader,
+            committer=self.connection.committer,
+            clock=self._clock,
+            loop=self._loop,
+            worker=self.identity,
+            session_key=self._session_key,
+            namespace=self.connection.namespace,
+            task_queue=self.task_queue,
+            cached_max=self._limits.cached_runs_max,
+            lease_ms=self._limits.lease_ms,
+            on_store=functools.partial(self.connection.store_told, "reads"),
+        )
+
+    def _new_session(self) -> Session:
+        return Session(
+            self.connection.store,
+            self._clock,
+            self._heart,
+            lease_ms=self._limits.lease_ms,
+            on_lost=self._lost_lease,
+            on_store=functools.partial(self.connection.store_told, "lease"),
+        )
+
+    def _session_key(self) -> int:
+        """Of the session that the worker has now."""
+        return self.session.key
 
     # Life -------------------------------------------------------------------------------------------------------------
 
@@ -172,16 +200,6 @@ class Engine:
         for run in list(self.runs.active.values()):
             self.runs.release(run)
         await self.connection.committer.drain()
-
-    def _new_session(self) -> Session:
-        return Session(
-            self.connection.store,
-            self._clock,
-            self._heart,
-            lease_ms=self._limits.lease_ms,
-            on_lost=self._lost_lease,
-            on_store=functools.partial(self.connection.store_told, "lease"),
-        )
 
     def _lost_lease(self) -> None:
         """The session was buried while this process slept: nothing here is ours any more. Begin anew."""
