@@ -26,16 +26,15 @@ from pledger.engine.code_identity import user_modules
 from pledger.engine.connection import Connection
 from pledger.engine.engine import Engine
 from pledger.engine.limits import Limits
-from pledger.engine.session import Heart, LoopHeart
+from pledger.engine.session import LoopHeart
 from pledger.engine.verification import replay_run
-from pledger.engine.watchdog import Watchdog
 from pledger.history import transition
 from pledger.history.retry import milliseconds
 from pledger.history.state import RunState, fold
 from pledger.machine import guards
 from pledger.machine.definitions import ActivityDefinition, WorkflowDefinition
-from pledger.store.memory import MemoryStore, State
 from pledger.sync import SyncClient, SyncHandle
+from pledger.testing.alone import InMemory, JumpHeart, Ledger, Unwatched
 from pledger.testing.virtual_time import JumpingLoop, NothingLeftError
 
 if TYPE_CHECKING:
@@ -59,7 +58,10 @@ class TimeStandsStillError(errors.PledgerError):
 
 
 class Setup:
-    """What `environment` gives: open it with `with` or `async with`; arguments as there."""
+    """What `environment` gives: open it with `with` or `async with`; arguments as there.
+
+    new_ledger: makes the ledger from a clock in ms.
+    """
 
     def __init__(
         self,
@@ -77,6 +79,7 @@ class Setup:
         self.task_queue = task_queue
         self.now = now
         self.allow_blocked = allow_blocked
+        self.new_ledger: Callable[[Callable[[], int]], Ledger] = InMemory
         self._opened: Environment | AsyncEnvironment | None = None
 
     def __enter__(self) -> Environment:
@@ -143,8 +146,8 @@ class AsyncEnvironment:
         self._began_ms = int((setup.now or datetime.now(UTC)).timestamp() * 1000)
         self._began_s = loop.time()
         guards.install(user_modules([each.target for each in setup.workflows]))
-        self._store = _LonelyStore(State(clock=self._now_ms))
-        self._connection = Connection(self._store, monotonic=loop.time)
+        self._ledger = setup.new_ledger(self._now_ms)
+        self._connection = Connection(self._ledger.store, monotonic=loop.time)
         self._connection.heart_arguments = (loop,)
         self._engine = Engine(
             self._connection,
@@ -155,8 +158,8 @@ class AsyncEnvironment:
             identity="environment",
             # Nothing is sampled while it works: at the end every run is replayed, open ones too.
             limits=Limits(lease_ms=milliseconds(LEASE), verified_share=0.0),
-            heart=_JumpHeart(loop) if isinstance(loop, JumpingLoop) else LoopHeart(loop),
-            watchdog=_Unwatched(),
+            heart=JumpHeart(loop) if isinstance(loop, JumpingLoop) else LoopHeart(loop),
+            watchdog=Unwatched(),
             randomness=random.Random(os.urandom(16)),  # noqa: S311 - jitter
         )
         self._activities = self._engine.activities.definitions
@@ -190,7 +193,8 @@ class AsyncEnvironment:
 
     def waits(self) -> list[str]:
         """What every open run waits for, in words."""
-        rows = [self._store.state.runs[run_key] for run_key in sorted(self._store.state.open_runs)]
+        state = self._ledger.state
+        rows = [state.runs[run_key] for run_key in sorted(state.open_runs)]
         return [f"{row.workflow_id} ({row.workflow_type}) waits for {self._wait_of(row)}" for row in rows]
 
     # Time -------------------------------------------------------------------------------------------------------------
@@ -206,7 +210,7 @@ class AsyncEnvironment:
         return None if due_ms is None else (due_ms - self._began_ms) / 1000
 
     def _dues(self) -> Iterator[int]:
-        engine, state = self._engine, self._store.state
+        engine, state = self._engine, self._ledger.state
         for run in engine.runs.active.values():
             if (due_ms := run.due_ms()) is not None:
                 yield due_ms
@@ -228,17 +232,17 @@ class AsyncEnvironment:
     def _blocked(self) -> Iterator[str]:
         if self._setup.allow_blocked:
             return
-        for row in self._store.state.runs.values():
+        for row in self._ledger.state.runs.values():
             if row.blocked is not None and row.run_id not in self.told:
                 yield str(blocks.to_error(row.blocked, row.workflow_id, row.workflow_type, row.run_id))
 
     async def _not_replaying(self) -> list[str]:
         problems = []
-        for row in list(self._store.state.runs.values()):
+        for row in list(self._ledger.state.runs.values()):
             if row.blocked is not None or row.workflow_type not in self._engine.workflows:
                 continue
             try:
-                await replay_run(self._store, row, self._engine.workflows[row.workflow_type], self._loop)
+                await replay_run(self._ledger.store, row, self._engine.workflows[row.workflow_type], self._loop)
             except Exception as error:  # noqa: BLE001 - a bug of the workflow may be anything
                 told = str(error) if isinstance(error, errors.PledgerError) else repr(error)
                 problems.append(f"workflow {row.workflow_id!r} (run {row.run_id}) does not replay: {told}")
@@ -247,7 +251,7 @@ class AsyncEnvironment:
     def _wait_of(self, row: RunRow) -> str:
         if row.blocked is not None:
             return f"a fix: {blocks.read(row.blocked)['message']}"
-        rows = self._store.state.histories.get(row.run_key, ())
+        rows = self._ledger.state.histories.get(row.run_key, ())
         state = fold([transition.decode(each.body) for each in rows], RunState())
         names = [each.command.activity_type for each in state.activities.values()]
         waits = [
@@ -400,41 +404,3 @@ def _on_the_loop(definition: ActivityDefinition[Any, Any], fn: Callable[..., Any
     changed = copy.copy(definition)
     changed.fn, changed.executor = faked, "async"
     return changed
-
-
-# What an engine has that nobody else works beside ---------------------------------------------------------------------
-
-
-class _LonelyStore(MemoryStore):
-    """Only this process writes to it."""
-
-    async def wait_for_change(self, timeout_s: float) -> bool:
-        # The timer is set here, and not within asyncio, so that virtual time knows it for a look (see `virtual_time`).
-        passed = asyncio.Event()
-        timer = asyncio.get_running_loop().call_later(timeout_s, passed.set)
-        try:
-            await passed.wait()
-        finally:
-            timer.cancel()
-        return False
-
-
-class _JumpHeart(Heart):
-    """Beats whenever time jumps: no lease runs out, and the engine's clock is exact."""
-
-    def __init__(self, loop: JumpingLoop) -> None:
-        self._loop = loop
-
-    def start(self, beat: Callable[[], None], period_s: float) -> None:  # noqa: ARG002 - its period is the next jump
-        self._loop.on_jump = beat
-
-    def stop(self) -> None:
-        self._loop.on_jump = lambda: None
-
-
-class _Unwatched(Watchdog):
-    """A debugger may stop workflow code for as long as it likes."""
-
-    def start(self) -> None: ...
-
-    def stop(self) -> None: ...
