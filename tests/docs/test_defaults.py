@@ -78,6 +78,7 @@ def expected() -> dict[str, float]:
         "heartbeat flush": activities.HEARTBEAT_FLUSH_MS / 1000,
         "process activity, from SIGTERM to SIGKILL": processes.KILL_AFTER_S,
         "look at dead workers' leases": intake.LOOK_S,
+        "step of the ledger's clock that is reported": session.SKEW_TOLD_S,
         "slowing of the clock between samples": session.DRIFT_MAX,
         "wait for another process's transaction": store.BUSY_TIMEOUT_MS / 1000,
         "operations of one commit": committer.BATCH_MAX,

@@ -24,6 +24,8 @@ logger = logging.getLogger("pledger.engine")
 BEATS_PER_LEASE = 3
 #: The kernel slews a clock by at most 500 ppm (adjtimex); crystals are ten times better.
 DRIFT_MAX = 0.001
+#: A step of the store's clock against this machine's that is worth a warning, in seconds. NTP slews smaller ones.
+SKEW_TOLD_S = 1.0
 
 
 class LedgerClock:
@@ -43,6 +45,26 @@ class LedgerClock:
     def sample(self, store_ms: int) -> None:
         """The store said what time it is."""
         self._store_ms, self._sampled_s = store_ms, self._monotonic()
+
+    def read_s(self) -> float:
+        """The clock that carries the time on."""
+        return self._monotonic()
+
+    def skew_s(self, store_ms: int, asked_s: float) -> float:
+        """By how much the store's clock has gone ahead of this machine's (below 0: back) since the last sample, beyond
+        what drift explains. Call it before `sample`. asked_s: `read_s` just before the store was asked.
+
+        The store's answer is of some moment between that and now: only what lies outside of both counts, so that a slow
+        answer is none of its clock's fault.
+        """
+        if not self._store_ms:
+            return 0.0
+        passed_s = (store_ms - self._store_ms) / 1000
+        least_s, most_s = asked_s - self._sampled_s, self._monotonic() - self._sampled_s
+        allowed_s = most_s * DRIFT_MAX
+        if passed_s > most_s + allowed_s:
+            return passed_s - most_s
+        return min(0.0, passed_s - least_s + allowed_s)
 
     def now_ms(self) -> int:
         now = self._store_ms + int((self._monotonic() - self._sampled_s) * self._pace)
@@ -151,6 +173,7 @@ class Session:
         """Runs in the heart's thread."""
         if self._row is None or self._lost:
             return
+        asked_s = self._clock.read_s()
         try:
             now_ms = self._store.renew_session(self._row.session_key, self._lease_ms)
         except StoreError as error:
@@ -163,7 +186,18 @@ class Session:
             self._lost = True
             self._loop.call_soon_threadsafe(self._on_lost)
         else:
+            self._look_at_skew(now_ms, asked_s)
             self._clock.sample(now_ms)
+
+    def _look_at_skew(self, now_ms: int, asked_s: float) -> None:
+        skew_s = self._clock.skew_s(now_ms, asked_s)
+        if abs(skew_s) >= SKEW_TOLD_S:
+            logger.warning(
+                "the ledger's clock went %s by %.1f s against this machine's. Leases and timers go by the ledger's, so "
+                "they may be over early, or last longer. Look at what sets the clock of the ledger's machine.",
+                "forward" if skew_s > 0 else "back",
+                abs(skew_s),
+            )
 
     def _tell(self, error: StoreError | None) -> None:
         self._late = error is not None

@@ -45,3 +45,38 @@ def test_time_never_goes_back() -> None:
     assert clock.now_ms() == before
     clock.sample(STORE_MS + 60_000)
     assert clock.now_ms() == STORE_MS + 60_000
+
+
+@pytest.mark.parametrize(("jump_s", "told_s"), [(0, 0), (600, 600), (-3_600, -3_600), (0.5, 0.5)])
+def test_STO_09_a_step_of_the_stores_clock_is_measured(jump_s: float, told_s: float) -> None:
+    monotonic = Monotonic()
+    clock = LedgerClock(monotonic)
+    clock.sample(STORE_MS)
+    monotonic.passes(PERIOD_S)
+    skew_s = clock.skew_s(STORE_MS + int((PERIOD_S + jump_s) * 1000), clock.read_s())
+    assert skew_s == pytest.approx(told_s, abs=2 * PERIOD_S * DRIFT_MAX)
+
+
+@pytest.mark.parametrize("read_after_s", [0.0, 4.0, 8.0])
+def test_a_slow_answer_is_no_skew(read_after_s: float) -> None:
+    """Whenever within it the store has read its clock."""
+    monotonic = Monotonic()
+    clock = LedgerClock(monotonic)
+    clock.sample(STORE_MS)
+    monotonic.passes(PERIOD_S)
+    asked_s = clock.read_s()
+    monotonic.passes(8.0)
+    assert clock.skew_s(STORE_MS + int((PERIOD_S + read_after_s) * 1000), asked_s) == 0.0
+
+
+def test_drift_is_no_skew_however_long_the_store_was_away() -> None:
+    monotonic = Monotonic(1 + DRIFT_MAX / 2)
+    clock = LedgerClock(monotonic)
+    clock.sample(STORE_MS)
+    monotonic.passes(86_400)
+    assert clock.skew_s(STORE_MS + 86_400_000, clock.read_s()) == 0.0
+
+
+def test_before_the_first_sample_there_is_nothing_to_compare() -> None:
+    clock = LedgerClock(Monotonic())
+    assert clock.skew_s(STORE_MS, clock.read_s()) == 0.0
