@@ -42,7 +42,7 @@ def until(holds: Callable[[], bool]) -> None:
 # Starting -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_run_from_start_to_result_keeps_every_digit(at_work: Project) -> None:
+def test_STO_05_a_run_from_start_to_result_keeps_every_digit(at_work: Project) -> None:
     started = at_work.pledger("start", "fulfil", ORDER, "--id", "order-7421", "--wait")
     assert json.loads(started.out) == json.loads(ORDER)
     shown = at_work.pledger("show", "order-7421")

@@ -205,46 +205,6 @@ async def test_clean_up_code_of_an_evicted_run_acts_on_nothing(ledger: Ledger) -
     assert acted == []
 
 
-@CACHES
-async def test_RPL_02_polling_leaves_no_trace(ledger: Ledger, cached: int) -> None:
-    """However often it is asked, and whether it was in memory or not, the run names its step the same."""
-    named: dict[str, str] = {}
-
-    @activity.defn
-    async def ship(key: str) -> None:
-        named[activity.info().workflow_id] = key
-
-    @workflow.defn
-    class Ships:
-        ok = False
-
-        @workflow.run
-        async def run(self) -> None:
-            await workflow.wait_condition(lambda: self.ok)
-            await ship(str(workflow.uuid4()))
-
-        @workflow.signal
-        def go(self) -> None:
-            self.ok = True
-
-        @workflow.query
-        def status(self) -> str:
-            try:
-                return str(workflow.uuid4())
-            except Exception as error:  # noqa: BLE001 - what users do
-                return type(error).__name__
-
-    async with ledger.connect() as client, ledger.worker(client, Ships, ship, max_cached_runs=cached):
-        handles = {asked: await client.start_workflow(Ships, id=f"order-{asked}") for asked in (0, 1, 7)}
-        for asked, handle in handles.items():
-            for _ in range(asked):
-                assert await handle.query(Ships.status) == "ForbiddenCallError"
-        for handle in handles.values():
-            await handle.signal(Ships.go)
-            await handle.result()
-    assert len(named) == 3
-
-
 def test_shapes_tell_histories_apart() -> None:
     """The comparison above must be able to fail."""
     kinds: list[Callable[[], Any]] = [lambda: events.StartTimer(1, 2), lambda: events.CompleteRun(b"1")]

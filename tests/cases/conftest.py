@@ -1,0 +1,43 @@
+"""Cases run on every store: the `ledger` of the engine's tests where no time passes, `virtual` where it does."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pledger.testing import Environment, environment
+from tests.cases.virtual import InAFile
+from tests.conformance.harness import Ledger, memory_ledger, sqlite_ledger
+from tests.engine.conftest import ledger, pytest_pyfunc_call
+
+__all__ = ["ledger", "pytest_pyfunc_call"]
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def virtual(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., Environment]]:
+    """Call it for an environment: arguments as in `pledger.testing.environment`.
+
+    Each is closed when the test ends, and then every run is replayed against its code.
+    """
+    with ExitStack() as opened:
+
+        def open_one(**options: Any) -> Environment:
+            setup = environment(**options)
+            if request.param == "sqlite":
+                setup.new_ledger = functools.partial(InAFile, tmp_path / "ledger.db")
+            return opened.enter_context(setup)
+
+        yield open_one
+
+
+@pytest.fixture(params=[memory_ledger, sqlite_ledger], ids=["memory", "sqlite"])
+def port_ledger(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ledger]:
+    """The store itself, without an engine; its clock is the test's."""
+    opened = request.param(tmp_path, monkeypatch)
+    yield opened
+    opened.close()
