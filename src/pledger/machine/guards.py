@@ -408,8 +408,9 @@ def _audit(event: str, args: tuple[Any, ...]) -> None:
 
 def _reads_time_zone(event: str, args: tuple[Any, ...]) -> bool:
     """Whether a time zone is being loaded: `ZoneInfo` is in C and leaves no frame to know it by."""
-    zoneinfo = sys.modules.get("zoneinfo")
-    return event == "open" and zoneinfo is not None and str(args[0]).startswith(tuple(zoneinfo.TZPATH))
+    # A module is listed before it has run, and opening its own file is an event too: then it has no path yet.
+    places = getattr(sys.modules.get("zoneinfo"), "TZPATH", ())
+    return event == "open" and str(args[0]).startswith(tuple(places))
 
 
 @functools.cache

@@ -240,6 +240,11 @@ def test_time_zone_data_is_exempt() -> None:
     assert allowed(lambda: zoneinfo.ZoneInfo.no_cache("Europe/Zurich")).key == "Europe/Zurich"
 
 
+def test_workflow_code_may_be_the_first_to_import_time_zones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "zoneinfo")
+    assert allowed(lambda: importlib.import_module("zoneinfo")) is not zoneinfo
+
+
 def test_tracebacks_and_warnings_are_exempt() -> None:
     linecache.clearcache()
 

@@ -188,9 +188,8 @@ def _suffix(zone: tzinfo | None, fold: int) -> str:
 
 def _is_zone_info(zone: tzinfo | None) -> TypeGuard[ZoneInfo]:
     # Not imported at the top: most programs keep no zones, and it takes a twentieth of the library's whole start-up.
-    # Whoever has made one has imported its module.
-    loaded = sys.modules.get("zoneinfo")
-    return loaded is not None and isinstance(zone, loaded.ZoneInfo)
+    # Whoever has made one has imported its module. Another thread may be importing it now: then it has no class yet.
+    return isinstance(zone, getattr(sys.modules.get("zoneinfo"), "ZoneInfo", ()))
 
 
 def _key(zone: tzinfo | None) -> str | None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
 from datetime import UTC, datetime, time, timedelta, timezone
+from types import ModuleType
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -66,6 +68,12 @@ def test_an_unknown_zone_is_named_with_the_remedy() -> None:
     message = str(unreadable(b'["2024-07-01T12:00:00+02:00[Mars/Olympus]"]', list[datetime]))
     assert "'Mars/Olympus'" in message
     assert "tzdata" in message
+
+
+def test_a_time_is_kept_while_another_thread_imports_time_zones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "zoneinfo", ModuleType("zoneinfo"))
+    for moment in (datetime(2024, 6, 1, tzinfo=UTC), time(1)):
+        assert round_trip(moment, type(moment)) == moment
 
 
 def test_a_zone_of_another_library_keeps_its_instant_or_is_refused() -> None:
