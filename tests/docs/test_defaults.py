@@ -6,7 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from pledger import RetryPolicy, Worker, client
-from pledger.engine import activities, blocks, committer, intake, processes, session
+from pledger.engine import activities, blocks, committer, heartbeats, intake, processes, session
 from pledger.engine.port.operations import CANCELS_MAX, INBOX_MAX
 from pledger.engine.watchdog import Watchdog
 from pledger.history import failures, payloads
@@ -75,7 +75,7 @@ def expected() -> dict[str, float]:
         "deadlock_timeout": seconds(worker["deadlock_timeout"]),
         "verify": worker["verify"],
         "query timeout": seconds(client.QUERY_TIMEOUT),
-        "heartbeat flush": activities.HEARTBEAT_FLUSH_MS / 1000,
+        "heartbeat flush": heartbeats.HEARTBEAT_FLUSH_MS / 1000,
         "process activity, from SIGTERM to SIGKILL": processes.KILL_AFTER_S,
         "look at dead workers' leases": intake.LOOK_S,
         "step of the ledger's clock that is reported": session.SKEW_TOLD_S,

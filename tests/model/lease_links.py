@@ -26,14 +26,14 @@ CODE: Final[dict[str, tuple[str, ...]]] = {
     "start_here": ("pledger.store.sqlite.ledger:start_run", "sessions.sql:has_session", "ledger.sql:insert_run"),
     "put_task": (
         "pledger.store.sqlite.tasks:put_task",
-        "pledger.engine.activities:Activities._put",
-        "pledger.engine.activities:Activities._put_again",
+        "pledger.engine.task_rows:TaskRows._put",
+        "pledger.engine.task_rows:TaskRows._put_again",
         "tasks.sql:has_attempt",
         "tasks.sql:put_task",
     ),
     "finish_task": (
         "pledger.store.sqlite.tasks:finish_task",
-        "pledger.engine.activities:Activities._finished",
+        "pledger.engine.task_rows:TaskRows._finished",
         "tasks.sql:finish_task",
     ),
     # Clients

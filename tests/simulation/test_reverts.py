@@ -24,6 +24,7 @@ from pledger.engine.port.operations import Append, Operation, PutTask, Send, Ter
 from pledger.engine.port.records import RunRow, TaskRow
 from pledger.engine.runs import InFlight, Runs
 from pledger.engine.session import LedgerClock
+from pledger.engine.task_rows import queued_row
 from pledger.history.events import ScheduleActivity
 from pledger.history.transition import StoredTransition
 from pledger.store.memory import State, mailbox, sessions, store, tasks
@@ -136,10 +137,10 @@ def lost_attempts_do_not_count(patch: pytest.MonkeyPatch) -> None:
 def lost_eager_attempts_do_not_count(patch: pytest.MonkeyPatch) -> None:
     def lost(self: Loader, run: ActiveRun, event_id: int, command: ScheduleActivity, scheduled_ms: int) -> None:
         now_ms = self._clock.now_ms()
-        row = self._activities.task_row(
+        row = queued_row(
             run.identity, run.run_key, event_id, command, number=1, due_ms=now_ms, scheduled_ms=scheduled_ms
         )
-        self._activities.put_row(PutTask(run.fence, row, []))
+        self._activities.rows.put(PutTask(run.fence, row, []))
 
     patch.setattr(Loader, "_lost", lost)
 

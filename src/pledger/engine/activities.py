@@ -1,4 +1,4 @@
-"""Dispatch of activities: starting attempts, their time-outs and heartbeats, and what becomes of a failed one.
+"""Dispatch of activities: starting attempts, ending them in time, and what becomes of their outcome.
 
 Two kinds of attempt. An *eager* one runs beside its run, in the worker that owns it: the transition that scheduled it
 is its record, and its outcome goes straight into the run's next transition. A *claimed* one comes from a task row,
@@ -16,14 +16,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from pledger import errors
+from pledger.engine import task_rows
 from pledger.engine.attempt import Attempt
 from pledger.engine.deadlines import Deadlines
 from pledger.engine.executors import Executors
-from pledger.engine.port.answers import Reply
-from pledger.engine.port.operations import FinishTask, Heartbeat, LogAttempts, PutTask
+from pledger.engine.heartbeats import Heartbeats
+from pledger.engine.port.operations import FinishTask, PutTask
 from pledger.engine.port.records import AttemptRecord, TaskRow
 from pledger.engine.slots import Slots
+from pledger.engine.task_rows import TaskRows, decode_command, decode_failure, encode_record, queued_row
 from pledger.engine.verdicts import GiveUp, Retry, after_failure, cancelled, timed_out, worker_lost
 from pledger.history import failures, payloads
 from pledger.history.events import ActivityCompleted, ActivityFailed, ScheduleActivity
@@ -31,7 +32,6 @@ from pledger.history.failures import Failure
 
 if TYPE_CHECKING:
     from pledger.engine.committer import Committer
-    from pledger.engine.port.answers import Answer
     from pledger.engine.session import LedgerClock
     from pledger.machine.context import RunIdentity
     from pledger.machine.definitions import ActivityDefinition
@@ -40,19 +40,9 @@ logger = logging.getLogger("pledger.engine")
 
 #: How long the code of an attempt may clean up once its time is over, before the attempt ends without it.
 CLEANUP_S = 5.0
-#: Heartbeat details are written at most this often, and at least twice within a heartbeat timeout.
-HEARTBEAT_FLUSH_MS = 2_000
-
-_encoder = msgspec.msgpack.Encoder()
-_command_decoder = msgspec.msgpack.Decoder(ScheduleActivity)
-_failure_decoder = msgspec.msgpack.Decoder(Failure)
-_outcome_decoder = msgspec.msgpack.Decoder(ActivityCompleted | ActivityFailed)
-
-encode_record = _encoder.encode
-decode_outcome = _outcome_decoder.decode
 
 
-class Runs(Protocol):
+class Runs(task_rows.Runs, Protocol):
     """What activities tell the runs of this worker."""
 
     def outcome(
@@ -62,19 +52,12 @@ class Runs(Protocol):
         row: it has a task row."""
         ...
 
-    def awaits(self, run_key: int, fence: int, event_id: int) -> bool:
-        """Whether the run is owned and still waits for the activity."""
-        ...
-
-    def requeued(self, task: TaskRow) -> None:
-        """A task row waits for its next attempt."""
-        ...
-
 
 class Activities:
     """The attempts of one worker.
 
-    slots: how many more may start. leaving: the worker is going, and no activity is placed here any more.
+    slots: how many more may start. rows: those of its attempts. leaving: the worker is going, and no activity is placed
+    here any more.
     """
 
     def __init__(
@@ -99,17 +82,25 @@ class Activities:
         self._clock = clock
         self._loop = loop
         self._random = randomness
-        self._worker = worker
         self._session_key = session_key
         self._runs = runs
         self._payload_bytes_max = payload_bytes_max
         self._executors = Executors(loop, threads_max)
         self._deadlines = Deadlines(loop, clock, self._check_deadline)
         self._attempts: dict[tuple[int, int], Attempt] = {}
-        self._unwritten: dict[tuple[int, int], PutTask | None] = {}
-        self._held: dict[int, list[tuple[Attempt, FinishTask]]] = {}
         self._idle: list[asyncio.Future[None]] = []
-        self._on_heartbeat, self._on_done = self._heartbeat, self._done  # bound once, not for every attempt
+        self.rows = TaskRows(
+            committer=committer,
+            clock=clock,
+            loop=loop,
+            randomness=randomness,
+            worker=worker,
+            session_key=session_key,
+            runs=runs,
+        )
+        self._heartbeats = Heartbeats(committer, clock, self.rows, self._stop)
+        # Bound once, not for every attempt.
+        self._on_heartbeat, self._on_done = self._heartbeats.beat, self._done
 
     # Starting ---------------------------------------------------------------------------------------------------------
 
@@ -150,12 +141,12 @@ class Activities:
     def knows(self, run_key: int, event_id: int) -> bool:
         """Whether an attempt runs here, or what became of it is being written."""
         key = run_key, event_id
-        return key in self._attempts or key in self._unwritten
+        return key in self._attempts or key in self.rows.unwritten
 
     def _claimed(self, row: TaskRow, identity: RunIdentity) -> Attempt:
         """The attempt of a row that this session owns; it takes a slot."""
         self.slots.take(row.activity_type)
-        command = _command_decoder.decode(row.command)
+        command = decode_command(row.command)
         started_ms = row.started_ms or self._clock.now_ms()
         attempt = Attempt(
             self.definitions[row.activity_type],
@@ -169,7 +160,7 @@ class Activities:
             started_ms,
             row,
             self._loop,
-            None if row.last_failure is None else _failure_decoder.decode(row.last_failure),
+            None if row.last_failure is None else decode_failure(row.last_failure),
         )
         attempt.cancel_requested = row.cancel_requested
         return attempt
@@ -222,8 +213,7 @@ class Activities:
         if not isinstance(error, asyncio.CancelledError):
             # An abandoned thread came back: its result no longer counts, but nothing is hidden.
             failure = None if error is None else failures.from_exception(error)
-            log = LogAttempts([self._record(attempt, "late", failure)])
-            self._committer.submit(log, lambda _: None)
+            self.rows.log(self.rows.record(attempt, "late", failure))
         self._signal_idle()
 
     def _end(self, attempt: Attempt, failure: Failure) -> None:
@@ -255,7 +245,7 @@ class Activities:
             cancel_requested=attempt.cancel_requested,
         )
         outcome = {"timeout": "timed_out", "cancelled": "cancelled", "worker_lost": "lost"}.get(failure.kind, "failed")
-        records = (self._record(attempt, outcome, failure),)
+        records = (self.rows.record(attempt, outcome, failure),)
         _log_failure(attempt, failure, verdict, now_ms)
         match verdict:
             case GiveUp():
@@ -275,14 +265,14 @@ class Activities:
         has_row = row is not None or attempt.row_sent
         if ours and self._runs.outcome(attempt, outcome, fence=fence, row=has_row):
             if records:
-                self._committer.submit(LogAttempts(records), lambda _: None)
+                self.rows.log(*records)
             return
         if row is None or row.owner is None:
             return  # the run was taken over meanwhile: its new owner has counted this attempt as lost
         finish = FinishTask(
             attempt.run_key, attempt.event_id, attempt.number, row.owner, encode_record(outcome), None, records
         )
-        self._finish(attempt, finish)
+        self.rows.finish(attempt, finish)
 
     def _requeue(
         self,
@@ -292,7 +282,7 @@ class Activities:
         failure: Failure,
         records: tuple[AttemptRecord, ...],
     ) -> None:
-        task = self.task_row(
+        task = queued_row(
             attempt.identity,
             attempt.run_key,
             attempt.event_id,
@@ -307,14 +297,9 @@ class Activities:
             finish = FinishTask(
                 attempt.run_key, attempt.event_id, attempt.number, attempt.row.owner, None, task, records
             )
-            self._finish(attempt, finish)
+            self.rows.finish(attempt, finish)
         else:
-            self.put_row(PutTask(attempt.fence, task, records))
-
-    def put_row(self, put: PutTask) -> None:
-        """Write the row of a run's next attempt. Until it is there the run may not leave: nobody else knows of it."""
-        self._unwritten[put.task.run_key, put.task.event_id] = put
-        self._committer.submit(put, lambda answer: self._put(put, answer))
+            self.rows.put(PutTask(attempt.fence, task, records))
 
     def leave_behind(
         self, run_key: int, outcomes: Sequence[tuple[Attempt, ActivityCompleted | ActivityFailed]]
@@ -323,115 +308,15 @@ class Activities:
         attempts that run beside it and go on without it. What becomes of those waits until `left`."""
         rows = []
         for attempt, outcome in outcomes:
-            row = attempt.row or self._started_row(attempt)
+            row = attempt.row or self.rows.started(attempt)
             rows.append(msgspec.structs.replace(row, state="done", owner=None, outcome=encode_record(outcome)))
         for attempt in self._attempts.values():
             if attempt.run_key == run_key and attempt.row is None and attempt.ending is None:
-                attempt.row = self._started_row(attempt)
+                attempt.row = self.rows.started(attempt)
                 rows.append(attempt.row)
         if rows:
-            self._held[run_key] = []
+            self.rows.hold(run_key)
         return rows
-
-    def left(self, run_key: int) -> None:
-        """The rows of `leave_behind` are written, or never will be."""
-        for attempt, finish in self._held.pop(run_key, ()):
-            self._finish(attempt, finish)
-
-    def _finish(self, attempt: Attempt, finish: FinishTask) -> None:
-        self._unwritten[attempt.run_key, attempt.event_id] = None
-        held = self._held.get(attempt.run_key)
-        if held is not None:
-            held.append((attempt, finish))
-            return
-        self._committer.submit(finish, lambda answer: self._finished(attempt, finish, answer))
-
-    def _finished(self, attempt: Attempt, finish: FinishTask, answer: Answer) -> None:
-        if isinstance(answer, errors.StoreUnavailableError):
-            self._later(lambda: self._committer.submit(finish, lambda again: self._finished(attempt, finish, again)))
-            return
-        self._unwritten.pop((attempt.run_key, attempt.event_id), None)
-        if answer is Reply.WON and finish.requeue is not None:
-            self._runs.requeued(finish.requeue)
-        elif answer is Reply.LOST:
-            log = LogAttempts([self._record(attempt, "late", None)])
-            self._committer.submit(log, lambda _: None)
-        elif isinstance(answer, Exception):
-            logger.error("the outcome of %s could not be recorded: %s", attempt.identity, answer)
-
-    def _put(self, put: PutTask, answer: Answer) -> None:
-        if isinstance(answer, errors.StoreUnavailableError):
-            self._later(lambda: self._put_again(put))
-            return
-        self._unwritten.pop((put.task.run_key, put.task.event_id), None)
-        if answer is Reply.WON:
-            self._runs.requeued(put.task)
-        elif isinstance(answer, Exception):
-            logger.error("a retry could not be recorded: %s", answer)
-
-    def _put_again(self, put: PutTask) -> None:
-        if self._runs.awaits(put.task.run_key, put.fence, put.task.event_id):
-            self._committer.submit(put, lambda answer: self._put(put, answer))
-        else:
-            # The run is gone, or has its outcome: the row was there after all, was taken, and has done its duty.
-            self._unwritten.pop((put.task.run_key, put.task.event_id), None)
-
-    def _later(self, again: Callable[[], None]) -> None:
-        self._loop.call_later(0.1 + self._random.random() * 0.4, again)
-
-    def task_row(
-        self,
-        identity: RunIdentity,
-        run_key: int,
-        event_id: int,
-        command: ScheduleActivity,
-        *,
-        number: int,
-        due_ms: int,
-        scheduled_ms: int,
-        heartbeat: bytes | None = None,
-        last_failure: Failure | None = None,
-    ) -> TaskRow:
-        """A queued row for the activity."""
-        options = command.options
-        waits_until = [
-            start + bound
-            for start, bound in (
-                (due_ms, options.schedule_to_start_ms),
-                (scheduled_ms, options.schedule_to_close_ms),
-            )
-            if bound is not None
-        ]
-        return TaskRow(
-            run_key=run_key,
-            event_id=event_id,
-            namespace=identity.namespace,
-            workflow_id=identity.workflow_id,
-            run_id=identity.run_id,
-            workflow_type=identity.workflow_type,
-            task_queue=command.task_queue or identity.task_queue,
-            activity_type=command.activity_type,
-            state="queued",
-            attempt=number,
-            due_ms=due_ms,
-            command=encode_record(command),
-            scheduled_ms=scheduled_ms,
-            expires_ms=min(waits_until, default=None),
-            heartbeat=heartbeat,
-            last_failure=None if last_failure is None else encode_record(last_failure),
-        )
-
-    def _record(self, attempt: Attempt, outcome: str, failure: Failure | None) -> AttemptRecord:
-        return AttemptRecord(
-            attempt.run_key,
-            attempt.event_id,
-            attempt.number,
-            outcome,
-            attempt.started_ms,
-            self._clock.now_ms(),
-            self._worker,
-            None if failure is None else encode_record(failure),
-        )
 
     # Time-outs, heartbeats, cancellation ------------------------------------------------------------------------------
 
@@ -498,8 +383,8 @@ class Activities:
         attempt = self._eager(run_key, fence, event_id)
         if attempt is not None:
             attempt.row_sent = True
-            return self._started_row(attempt)
-        put = self._unwritten.get((run_key, event_id))
+            return self.rows.started(attempt)
+        put = self.rows.unwritten.get((run_key, event_id))
         return None if put is None else put.task
 
     def row_written(self, fence: int, row: TaskRow) -> None:
@@ -529,61 +414,12 @@ class Activities:
     def has_eager(self, run_key: int, event_ids: Iterable[int]) -> bool:
         """Whether one of the run's pending activities is known here alone, which ties the run to this worker: it runs
         eagerly, or the row of its next attempt is not written yet."""
-        attempts, unwritten = self._attempts, self._unwritten
+        attempts, unwritten = self._attempts, self.rows.unwritten
         for event_id in event_ids:
             attempt = attempts.get((run_key, event_id))
             if (attempt is not None and attempt.row is None) or (run_key, event_id) in unwritten:
                 return True
         return False
-
-    def _heartbeat(self, attempt: Attempt) -> None:
-        now_ms = self._clock.now_ms()
-        attempt.beat_at = now_ms
-        options = attempt.command.options
-        every = (
-            HEARTBEAT_FLUSH_MS if options.heartbeat_ms is None else min(HEARTBEAT_FLUSH_MS, options.heartbeat_ms // 2)
-        )
-        if now_ms - attempt.beat_flushed_at < every:
-            return
-        attempt.beat_flushed_at = now_ms
-        attempt.unwritten_beat = False
-        if attempt.row is None:
-            # The first heartbeat of an eager attempt gives it a row of its own.
-            started = self._started_row(attempt)
-            put = PutTask(attempt.fence, started)
-            attempt.row_sent = True
-            self._committer.submit(put, lambda answer: self._has_row(attempt, started, answer))
-        elif attempt.row.owner is not None:
-            beat = Heartbeat(attempt.run_key, attempt.event_id, attempt.number, attempt.row.owner, attempt.heartbeat)
-            self._committer.submit(beat, lambda answer: self._beaten(attempt, answer))
-
-    def _started_row(self, attempt: Attempt) -> TaskRow:
-        """The row of an attempt that began without one."""
-        row = self.task_row(
-            attempt.identity,
-            attempt.run_key,
-            attempt.event_id,
-            attempt.command,
-            number=attempt.number,
-            due_ms=attempt.started_ms,
-            scheduled_ms=attempt.scheduled_ms,
-            heartbeat=attempt.heartbeat,
-        )
-        return msgspec.structs.replace(
-            row, state="started", started_ms=attempt.started_ms, owner=self._session_key(), expires_ms=None
-        )
-
-    def _has_row(self, attempt: Attempt, row: TaskRow, answer: Answer) -> None:
-        if answer in (Reply.WON, Reply.DUPLICATE) and not attempt.finished:
-            attempt.row = row
-
-    def _beaten(self, attempt: Attempt, answer: Answer) -> None:
-        if attempt.finished or attempt.ending is not None:
-            return
-        if answer is Reply.CANCEL_REQUESTED:
-            self._stop(attempt, cancelled("the activity was cancelled"))
-        elif answer is Reply.LOST:
-            self._stop(attempt, cancelled("the attempt was lost to another worker"))
 
     # Shutdown ---------------------------------------------------------------------------------------------------------
 

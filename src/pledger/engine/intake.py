@@ -13,18 +13,15 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-import msgspec
-
 from pledger import errors
-from pledger.engine.activities import decode_outcome, encode_record
 from pledger.engine.loading import take_message
 from pledger.engine.port.answers import Answer, Reply
 from pledger.engine.port.operations import ExpireTask, LogAttempts
 from pledger.engine.port.records import AttemptRecord, Request
+from pledger.engine.task_rows import decode_command, decode_failure, decode_outcome, encode_record
 from pledger.engine.verdicts import cancelled, timed_out, worker_lost
 from pledger.history import failures
-from pledger.history.events import ActivityFailed, ScheduleActivity
-from pledger.history.failures import Failure
+from pledger.history.events import ActivityFailed
 from pledger.machine.context import RunIdentity
 
 if TYPE_CHECKING:
@@ -43,9 +40,6 @@ logger = logging.getLogger("pledger.engine")
 CLAIM_MAX: Final = 200
 #: The longest sleep: leases of others are looked at, and what a hint may have missed.
 LOOK_S: Final = 1.0
-
-_command_decoder = msgspec.msgpack.Decoder(ScheduleActivity)
-_failure_decoder = msgspec.msgpack.Decoder(Failure)
 
 
 class Intake:
@@ -312,12 +306,12 @@ class Intake:
         return ActivityFailed(task.event_id, failure, "cancelled", task.attempt), (record,)
 
     def _timed_out(self, task: TaskRow) -> ActivityFailed:
-        command = _command_decoder.decode(task.command)
+        command = decode_command(task.command)
         options = command.options
         whole_ms = options.schedule_to_close_ms
         over = whole_ms is not None and task.expires_ms == task.scheduled_ms + whole_ms
         kind = "schedule_to_close" if over else "schedule_to_start"
-        last = None if task.last_failure is None else _failure_decoder.decode(task.last_failure)
+        last = None if task.last_failure is None else decode_failure(task.last_failure)
         bound = (whole_ms if over else options.schedule_to_start_ms) or 0
         return ActivityFailed(task.event_id, timed_out(kind, bound, last, task.heartbeat), "timeout", task.attempt)
 

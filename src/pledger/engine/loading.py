@@ -12,11 +12,11 @@ import msgspec
 from pledger import errors
 from pledger.engine import blocks
 from pledger.engine.active_run import ActiveRun
-from pledger.engine.activities import decode_outcome, encode_record
 from pledger.engine.callbacks import in_callback
 from pledger.engine.port.operations import Block, ConfirmClaim, LogAttempts, PutTask, Release
 from pledger.engine.port.records import AttemptRecord, TaskRow
 from pledger.engine.port.verbs import Ledger
+from pledger.engine.task_rows import decode_outcome, encode_record, queued_row
 from pledger.engine.verdicts import GiveUp, Retry, after_failure, worker_lost
 from pledger.history import events, transition
 from pledger.history.events import ActivityFailed, RunStarted
@@ -205,7 +205,7 @@ class Loader:
                 run.add(ActivityFailed(event_id, verdict.failure, verdict.retry_state, 1))
                 self._committer.submit(LogAttempts([record]), lambda _: None)
             case Retry():
-                task = self._activities.task_row(
+                task = queued_row(
                     run.identity,
                     run.run_key,
                     event_id,
@@ -215,7 +215,7 @@ class Loader:
                     scheduled_ms=scheduled_ms,
                     last_failure=verdict.failure,
                 )
-                self._activities.put_row(PutTask(run.fence, task, [record]))
+                self._activities.rows.put(PutTask(run.fence, task, [record]))
 
     def _block(self, row: RunRow, reason: bytes) -> None:
         self._runs.let_go(Block(row.run_key, row.fence, reason, self._runs.codes[row.workflow_type]))

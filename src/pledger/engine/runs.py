@@ -21,6 +21,7 @@ from pledger.engine.alarms import Alarms
 from pledger.engine.port.answers import Reply, Started
 from pledger.engine.port.operations import Append, Block, Release
 from pledger.engine.port.records import AttemptRecord
+from pledger.engine.task_rows import queued_row
 from pledger.history import events, failures, tracebacks, transition
 from pledger.history.events import ActivityCompleted, ActivityFailed, Command
 from pledger.history.transition import StoredTransition
@@ -386,7 +387,7 @@ class Runs:
                     built.eager.append((event_id, command))
                 else:
                     tasks.append(
-                        activities.task_row(
+                        queued_row(
                             run.identity, run.run_key, event_id, command, number=1, due_ms=now_ms, scheduled_ms=now_ms
                         )
                     )
@@ -496,7 +497,7 @@ class Runs:
         rows = self.activities.leave_behind(run.run_key, [*run.outcomes_applied, *run.outcomes])
         self.forget(run, "the run is blocked")
         operation = Block(run.run_key, run.fence, reason, self.codes[run.identity.workflow_type], rows)
-        self.let_go(operation, lambda: self.activities.left(run.run_key))
+        self.let_go(operation, lambda: self.activities.rows.left(run.run_key))
 
     def let_go(self, operation: Block | Release, done: Callable[[], None] | None = None) -> None:
         """Write that a run is not held here any more, as often as it takes. done: called once that is settled."""

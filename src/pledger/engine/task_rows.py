@@ -1,0 +1,205 @@
+"""The task rows of a worker's attempts: what is in them, and writing them as often as it takes.
+
+What a row says nobody else knows until it is written: a run may not leave memory while a row of it is on its way.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, Protocol
+
+import msgspec
+
+from pledger import errors
+from pledger.engine.port.answers import Reply
+from pledger.engine.port.operations import FinishTask, LogAttempts, PutTask
+from pledger.engine.port.records import AttemptRecord, TaskRow
+from pledger.history.events import ActivityCompleted, ActivityFailed, ScheduleActivity
+from pledger.history.failures import Failure
+
+if TYPE_CHECKING:
+    import asyncio
+    import random
+
+    from pledger.engine.attempt import Attempt
+    from pledger.engine.committer import Committer
+    from pledger.engine.port.answers import Answer
+    from pledger.engine.session import LedgerClock
+    from pledger.machine.context import RunIdentity
+
+logger = logging.getLogger("pledger.engine")
+
+#: How a command, a failure or an outcome stands in a row, and how it is read again.
+encode_record: Final = msgspec.msgpack.Encoder().encode
+decode_command: Final = msgspec.msgpack.Decoder(ScheduleActivity).decode
+decode_failure: Final = msgspec.msgpack.Decoder(Failure).decode
+decode_outcome: Final = msgspec.msgpack.Decoder(ActivityCompleted | ActivityFailed).decode
+
+
+def queued_row(
+    identity: RunIdentity,
+    run_key: int,
+    event_id: int,
+    command: ScheduleActivity,
+    *,
+    number: int,
+    due_ms: int,
+    scheduled_ms: int,
+    heartbeat: bytes | None = None,
+    last_failure: Failure | None = None,
+) -> TaskRow:
+    """A queued row for the activity."""
+    options = command.options
+    waits_until = [
+        start + bound
+        for start, bound in (
+            (due_ms, options.schedule_to_start_ms),
+            (scheduled_ms, options.schedule_to_close_ms),
+        )
+        if bound is not None
+    ]
+    return TaskRow(
+        run_key=run_key,
+        event_id=event_id,
+        namespace=identity.namespace,
+        workflow_id=identity.workflow_id,
+        run_id=identity.run_id,
+        workflow_type=identity.workflow_type,
+        task_queue=command.task_queue or identity.task_queue,
+        activity_type=command.activity_type,
+        state="queued",
+        attempt=number,
+        due_ms=due_ms,
+        command=encode_record(command),
+        scheduled_ms=scheduled_ms,
+        expires_ms=min(waits_until, default=None),
+        heartbeat=heartbeat,
+        last_failure=None if last_failure is None else encode_record(last_failure),
+    )
+
+
+class Runs(Protocol):
+    """What rows ask of the runs of this worker, and tell them."""
+
+    def awaits(self, run_key: int, fence: int, event_id: int) -> bool:
+        """Whether the run is owned and still waits for the activity."""
+        ...
+
+    def requeued(self, task: TaskRow) -> None:
+        """A task row waits for its next attempt."""
+        ...
+
+
+class TaskRows:
+    """unwritten: the activities, by (run_key, event_id), of which a row is on its way: of a next attempt, or (None) the
+    end of one that has a row."""
+
+    def __init__(
+        self,
+        *,
+        committer: Committer,
+        clock: LedgerClock,
+        loop: asyncio.AbstractEventLoop,
+        randomness: random.Random,
+        worker: str,
+        session_key: Callable[[], int],
+        runs: Runs,
+    ) -> None:
+        self.unwritten: dict[tuple[int, int], PutTask | None] = {}
+        self._committer = committer
+        self._clock = clock
+        self._loop = loop
+        self._random = randomness
+        self._worker = worker
+        self._session_key = session_key
+        self._runs = runs
+        self._held: dict[int, list[tuple[Attempt, FinishTask]]] = {}
+
+    def started(self, attempt: Attempt) -> TaskRow:
+        """The row of an attempt that began without one."""
+        row = queued_row(
+            attempt.identity,
+            attempt.run_key,
+            attempt.event_id,
+            attempt.command,
+            number=attempt.number,
+            due_ms=attempt.started_ms,
+            scheduled_ms=attempt.scheduled_ms,
+            heartbeat=attempt.heartbeat,
+        )
+        return msgspec.structs.replace(
+            row, state="started", started_ms=attempt.started_ms, owner=self._session_key(), expires_ms=None
+        )
+
+    def record(self, attempt: Attempt, outcome: str, failure: Failure | None) -> AttemptRecord:
+        """A line of the attempt log."""
+        return AttemptRecord(
+            attempt.run_key,
+            attempt.event_id,
+            attempt.number,
+            outcome,
+            attempt.started_ms,
+            self._clock.now_ms(),
+            self._worker,
+            None if failure is None else encode_record(failure),
+        )
+
+    def log(self, *records: AttemptRecord) -> None:
+        """Write lines of the attempt log. They prove nothing, and are not written twice."""
+        self._committer.submit(LogAttempts(records), lambda _: None)
+
+    def put(self, put: PutTask) -> None:
+        """Write the row of a run's next attempt. Until it is there the run may not leave: nobody else knows of it."""
+        self.unwritten[put.task.run_key, put.task.event_id] = put
+        self._committer.submit(put, lambda answer: self._put(put, answer))
+
+    def hold(self, run_key: int) -> None:
+        """Until `left`, the ends of the run's attempts wait: the rows that they end are on their way."""
+        self._held[run_key] = []
+
+    def left(self, run_key: int) -> None:
+        """Those rows are written, or never will be."""
+        for attempt, finish in self._held.pop(run_key, ()):
+            self.finish(attempt, finish)
+
+    def finish(self, attempt: Attempt, finish: FinishTask) -> None:
+        """Write what became of an attempt that has a row."""
+        self.unwritten[attempt.run_key, attempt.event_id] = None
+        held = self._held.get(attempt.run_key)
+        if held is not None:
+            held.append((attempt, finish))
+            return
+        self._committer.submit(finish, lambda answer: self._finished(attempt, finish, answer))
+
+    def _finished(self, attempt: Attempt, finish: FinishTask, answer: Answer) -> None:
+        if isinstance(answer, errors.StoreUnavailableError):
+            self._later(lambda: self._committer.submit(finish, lambda again: self._finished(attempt, finish, again)))
+            return
+        self.unwritten.pop((attempt.run_key, attempt.event_id), None)
+        if answer is Reply.WON and finish.requeue is not None:
+            self._runs.requeued(finish.requeue)
+        elif answer is Reply.LOST:
+            self.log(self.record(attempt, "late", None))
+        elif isinstance(answer, Exception):
+            logger.error("the outcome of %s could not be recorded: %s", attempt.identity, answer)
+
+    def _put(self, put: PutTask, answer: Answer) -> None:
+        if isinstance(answer, errors.StoreUnavailableError):
+            self._later(lambda: self._put_again(put))
+            return
+        self.unwritten.pop((put.task.run_key, put.task.event_id), None)
+        if answer is Reply.WON:
+            self._runs.requeued(put.task)
+        elif isinstance(answer, Exception):
+            logger.error("a retry could not be recorded: %s", answer)
+
+    def _put_again(self, put: PutTask) -> None:
+        if self._runs.awaits(put.task.run_key, put.fence, put.task.event_id):
+            self._committer.submit(put, lambda answer: self._put(put, answer))
+        else:
+            # The run is gone, or has its outcome: the row was there after all, was taken, and has done its duty.
+            self.unwritten.pop((put.task.run_key, put.task.event_id), None)
+
+    def _later(self, again: Callable[[], None]) -> None:
+        self._loop.call_later(0.1 + self._random.random() * 0.4, again)
