@@ -6,7 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from pledger import RetryPolicy, Worker, client
-from pledger.engine import activities, blocks, committer, heartbeats, intake, processes, session
+from pledger.engine import blocks, committer, heartbeats, intake, processes, session
 from pledger.engine.port.operations import CANCELS_MAX, INBOX_MAX
 from pledger.engine.watchdog import Watchdog
 from pledger.history import failures, payloads

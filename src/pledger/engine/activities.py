@@ -12,7 +12,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
@@ -40,6 +40,8 @@ logger = logging.getLogger("pledger.engine")
 
 #: How long the code of an attempt may clean up once its time is over, before the attempt ends without it.
 CLEANUP_S = 5.0
+#: The type of the failure of an attempt that a shutdown cut short.
+SHUTDOWN: Final = "WorkerShutdown"
 
 
 class Runs(task_rows.Runs, Protocol):
@@ -450,7 +452,7 @@ class Activities:
     def interrupt(self) -> None:
         """The worker goes: stop what still runs and queue it for another one, as an attempt that failed here."""
         for attempt in self.attempts():
-            failure = Failure("worker_lost", "WorkerShutdown", "the worker shut down before the attempt ended")
+            failure = Failure("worker_lost", SHUTDOWN, "the worker shut down before the attempt ended")
             attempt.ending = failure
             attempt.stop_code()
             if attempt.definition.executor != "async":
@@ -468,7 +470,10 @@ def _log_failure(attempt: Attempt, failure: Failure, verdict: GiveUp | Retry, no
         then = f"attempt {attempt.number + 1} in {max(0, verdict.due_ms - now_ms) / 1000:g} s"
     else:
         then = f"given up ({verdict.retry_state})"
-    logger.warning(
+    # A shutdown says in one line how many attempts it cut short; which ones is for those who look closely.
+    level = logging.INFO if failure.type == SHUTDOWN else logging.WARNING
+    logger.log(
+        level,
         "activity %s of %s: attempt %d: %s: %s; %s",
         name,
         who,
