@@ -142,7 +142,6 @@ class Committer:
             future.add_done_callback(lambda settled: self._settle(settled, callbacks))
 
     def _settle(self, future: asyncio.Future[list[Answer]], callbacks: list[Callable[[Answer], None]]) -> None:
-        self._in_flight = False
         answers: list[Answer]
         if future.cancelled():
             answers = [asyncio.CancelledError("the store was closed")] * len(callbacks)  # type: ignore[list-item]
@@ -162,6 +161,8 @@ class Committer:
                 done(answer)
             except Exception as raised:  # noqa: BLE001 - see on_error
                 self._on_error(raised)
+        # Only now: who kicks while answers are told must not have a turn besides the one that follows.
+        self._in_flight = False
         if self._scheduled or self._operations:
             self._scheduled = True
             self._loop.call_soon(self._turn, context=self._context)

@@ -1,4 +1,4 @@
-"""Turns go on, whatever one of those who prepare them does."""
+"""Turns go on, whatever one of those who prepare them does; and there is one commit at a time."""
 
 from __future__ import annotations
 
@@ -16,6 +16,55 @@ class Always:
         future: asyncio.Future[list[Answer]] = asyncio.get_running_loop().create_future()
         future.set_result([Reply.WON] * len(batch))
         return future
+
+
+class Slow:
+    """A store whose commits wait to be answered. most: how many were on their way at a time."""
+
+    def __init__(self) -> None:
+        self.waiting: list[tuple[asyncio.Future[list[Answer]], int]] = []
+        self.most = 0
+
+    def commit(self, batch: list[Operation]) -> asyncio.Future[list[Answer]]:
+        future: asyncio.Future[list[Answer]] = asyncio.get_running_loop().create_future()
+        self.waiting.append((future, len(batch)))
+        self.most = max(self.most, len(self.waiting))
+        return future
+
+    def answer(self) -> None:
+        future, count = self.waiting.pop(0)
+        future.set_result([Reply.WON] * count)
+
+
+async def _next_turns() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+def test_one_commit_is_on_its_way_at_a_time_though_an_answer_brings_more_to_write() -> None:
+    store = Slow()
+    written: list[str] = []
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        committer = Committer(store, loop)
+
+        def submit(name: str) -> None:
+            committer.submit(LogAttempts(()), lambda _: written.append(name))
+
+        def more(_: Answer) -> None:
+            submit("at once")
+            loop.call_soon(submit, "just after")
+
+        committer.submit(LogAttempts(()), more)
+        await _next_turns()
+        while store.waiting:
+            store.answer()
+            await _next_turns()
+
+    asyncio.run(main())
+    assert written == ["at once", "just after"]
+    assert store.most == 1
 
 
 def test_a_preparer_that_raises_stops_no_turn() -> None:
