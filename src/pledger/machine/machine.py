@@ -14,6 +14,7 @@ import heapq
 from _thread import get_ident
 from asyncio import _get_running_loop, _set_running_loop  # documented for event loops
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextvars import Context
 from typing import Any, Final
 
 from pledger import errors
@@ -113,9 +114,9 @@ class Machine:
         thread = get_ident()
         guards.inside.add(thread)
         try:
-            if context.left:
-                context.close_left()
-            consumed = self._feed(inputs)
+            # Tasks have contexts of their own. What runs outside of one (plain handlers, conditions, decoding) gets a
+            # new one each time: variables that it sets, decimal's precision for one, are seen by nobody else.
+            consumed = Context().run(self._feed, inputs)
         finally:
             guards.inside.discard(thread)
             _set_running_loop(outer)
@@ -178,6 +179,8 @@ class Machine:
         """Apply the inputs in order, each until the code is blocked again; how many were applied."""
         context = self._context
         assert context is not None
+        if context.left:
+            context.close_left()
         run_until_blocked = context.loop.run_until_blocked
         for position, one in enumerate(inputs):
             # Signals that came with the start are handled before the first line of the run method.
@@ -429,7 +432,7 @@ class Machine:
         mark = context.loop.mark()
         try:
             with self._inside(context):
-                answer = self._answer(handler, args)
+                answer = Context().run(self._answer, handler, args)
         finally:
             began = context.loop.take_back(mark)
             context.read_only = None
@@ -458,9 +461,7 @@ class Machine:
         context.dead = True
         if context.loop.live_tasks() or context.loop.generators():
             with self._inside(context):
-                _close_tasks(context)
-                for generator in context.loop.generators():
-                    context.close_generator(generator)
+                Context().run(_close_all, context)
             guards.take_violation()
         # Take the reference cycles apart: thousands of finished runs a second are not left to the garbage collector.
         self._main = self._start = self._instance = None
@@ -478,6 +479,12 @@ _APPLY: dict[type[Input], Callable[[Machine, Any], None]] = {
     events.RunTimedOut: Machine._end_unasked,  # noqa: SLF001
 }
 """What each input does to the machine: a new kind of input has its place here or nowhere."""
+
+
+def _close_all(context: RunContext) -> None:
+    _close_tasks(context)
+    for generator in context.loop.generators():
+        context.close_generator(generator)
 
 
 def _close_tasks(context: RunContext) -> None:

@@ -281,6 +281,53 @@ def test_a_run_does_not_see_the_context_of_whoever_activates_it(drive: Drive) ->
     assert run.result == "unset"
 
 
+_visitor = contextvars.ContextVar("visitor", default="nobody")
+
+
+@workflow.defn
+class Careless:
+    """Sets a context variable wherever workflow code runs outside of a task, and notes what it found there."""
+
+    def __init__(self) -> None:
+        self.found: list[str] = []
+        self.enough = False
+        self.visit("init")
+
+    def visit(self, name: str) -> str:
+        before = _visitor.get()
+        _visitor.set(name)
+        return before
+
+    @workflow.run
+    async def run(self) -> list[str]:
+        try:
+            await workflow.wait_condition(lambda: bool(self.visit("condition")) and self.enough)
+        finally:
+            self.visit("clean-up")
+        return self.found
+
+    @workflow.signal
+    def note(self, enough: bool) -> None:
+        self.found.append(self.visit("handler"))
+        self.enough = enough
+
+    @workflow.query
+    def look(self) -> str:
+        return self.visit("query")
+
+
+def test_context_variables_set_outside_of_tasks_are_seen_by_nobody_else(drive: Drive) -> None:
+    run = drive(Careless)
+    run.start()
+    assert run.machine.query("look", b"[]") == b'"nobody"'
+    run.signal("note", False)
+    run.reload()  # an eviction, with clean-up code; what comes after it is the same as without
+    assert run.machine.query("look", b"[]") == b'"nobody"'
+    run.signal("note", True)
+    assert run.result == ["nobody", "nobody"]
+    assert _visitor.get() == "nobody"  # not even whoever activated it
+
+
 # Queue, Event, Lock, Condition, Semaphore -----------------------------------------------------------------------------
 
 
