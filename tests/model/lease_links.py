@@ -75,7 +75,7 @@ CODE: Final[dict[str, tuple[str, ...]]] = {
     "load": ("pledger.engine.loading:Loader.load", "pledger.engine.loading:Loader._lost", "ledger.sql:confirm_claim"),
     "activate": ("pledger.engine.runs:Runs._activate", "pledger.engine.runs:Runs.block"),
     "answered": (
-        "pledger.engine.runs:InFlight.settle",
+        "pledger.engine.building:InFlight.settle",
         "pledger.engine.runs:Runs.won",
         "pledger.engine.runs:Runs.lost",
         "pledger.engine.runs:Runs.failed",

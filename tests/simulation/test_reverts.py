@@ -16,13 +16,14 @@ from msgspec.structs import replace
 from pledger.engine.active_run import ActiveRun
 from pledger.engine.activities import Activities
 from pledger.engine.attempt import Attempt
+from pledger.engine.building import InFlight
 from pledger.engine.committer import Committer
 from pledger.engine.intake import Intake
 from pledger.engine.loading import Loader
 from pledger.engine.port.answers import Answer, Reply, Sent
 from pledger.engine.port.operations import Append, Operation, PutTask, Send, Terminate
 from pledger.engine.port.records import RunRow, TaskRow
-from pledger.engine.runs import InFlight, Runs
+from pledger.engine.runs import Runs
 from pledger.engine.session import LedgerClock
 from pledger.engine.task_rows import queued_row
 from pledger.history.events import ScheduleActivity

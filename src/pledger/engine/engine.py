@@ -74,7 +74,7 @@ class Engine:
         self.session = self._new_session()
         self.runs = self._new_runs(codes or dict.fromkeys(self.workflows, code))
         self.activities = self._new_activities({each.name: each for each in activities}, randomness)
-        self.runs.activities = self.activities
+        self.runs.meet(self.activities)
         self._intake = self._new_intake(self._new_loader(randomness))
         self.activities.slots.freed = self._intake.slot_freed
         self._verification = Verification(

@@ -10,21 +10,17 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, Protocol
-
-import msgspec
+from typing import TYPE_CHECKING, Final, Protocol
 
 from pledger import errors
 from pledger.engine import blocks
 from pledger.engine.active_run import ActiveRun
 from pledger.engine.alarms import Alarms
+from pledger.engine.building import Builder, InFlight
 from pledger.engine.port.answers import Reply, Started
-from pledger.engine.port.operations import Append, Block, Release
-from pledger.engine.port.records import AttemptRecord
-from pledger.engine.task_rows import queued_row
+from pledger.engine.port.operations import Block, Release
 from pledger.history import events, failures, tracebacks, transition
 from pledger.history.events import ActivityCompleted, ActivityFailed, Command
-from pledger.history.transition import StoredTransition
 from pledger.machine.generators import stage
 from pledger.machine.machine import Machine
 
@@ -86,19 +82,18 @@ class Runs:
     ) -> None:
         self.definitions = definitions
         self.active: dict[int, ActiveRun] = {}
-        self.activities: Activities  # set by the engine: the two know each other
+        self.activities: Activities  # see `meet`
         self._committer = committer
         self._clock = clock
         self._loop = loop
         self._watchdog = watchdog
         self._listener = listener
         self._session_key = session_key
-        self._task_queue = task_queue
         self.codes = codes
         self._cached_max = cached_max
         self._payload_bytes_max = payload_bytes_max
         self._history_events_max = history_events_max
-        self._worker = worker
+        self._builder = Builder(codes=codes, task_queue=task_queue, worker=worker)
         self.leaving: set[int] = set()
         self._ready: list[ActiveRun] = []
         self.births_in_flight = 0
@@ -110,6 +105,10 @@ class Runs:
     def waiting(self) -> int:
         """How many runs have something on its way to the store."""
         return self.births_in_flight + sum(run.in_flight for run in self.active.values())
+
+    def meet(self, activities: Activities) -> None:
+        """The activities of the same worker: the two know each other."""
+        self.activities = self._builder.activities = activities
 
     # Coming and going -------------------------------------------------------------------------------------------------
 
@@ -300,7 +299,7 @@ class Runs:
         if run.outcomes:
             run.outcomes_applied, run.outcomes = run.outcomes, []
         if run.deadline_ms is not None and run.deadline_ms <= now_ms:
-            return self._build(run, [events.RunTimedOut()], _NO_ORIGIN, [], now_ms, timed_out=True)
+            return self._builder.build(self, run, [events.RunTimedOut()], [0], [], now_ms, timed_out=True)
         if not inputs:
             return None
         if run.last_event >= self._history_events_max:
@@ -314,9 +313,9 @@ class Runs:
             watchdog.identity = None
         if consumed < len(inputs):
             inputs, origins = inputs[:consumed], origins[:consumed]
-        built = self._build(run, inputs, origins, commands, now_ms)
+        built = self._builder.build(self, run, inputs, origins, commands, now_ms)
         if machine.refusals:
-            built.append.attempts = self._refused(run, inputs, now_ms)
+            built.append.attempts = self._builder.refused(run, inputs, now_ms)
         if machine.unfinished:
             _tell_unfinished(run)
         return built
@@ -327,80 +326,6 @@ class Runs:
             f"lost. Start the worker with a higher max_history_events and another build_id, or end the run",
             events_max=self._history_events_max,
         )
-
-    def _refused(self, run: ActiveRun, inputs: list[events.Input], now_ms: int) -> list[AttemptRecord]:
-        """Lines of the attempt log for signals that the code did not take. The history has the signals and no more: a
-        replay by code that knows them must not find another history."""
-        records = []
-        for signal, why in run.machine.refusals:
-            logger.warning(
-                "%s: the signal %r (message %s) was not handled: %s", run.identity, signal.name, signal.message_id, why
-            )
-            event_id = run.last_event + 1 + next(n for n, one in enumerate(inputs) if one is signal)
-            failure = msgspec.msgpack.encode(failures.Failure("application", "SignalNotHandled", failures.cut(why)))
-            records.append(AttemptRecord(run.run_key, event_id, 1, "failed", None, now_ms, self._worker, failure))
-        run.machine.refusals = ()
-        return records
-
-    def _build(
-        self,
-        run: ActiveRun,
-        inputs: list[events.Input],
-        origins: list[int],
-        commands: list[Command],
-        now_ms: int,
-        *,
-        timed_out: bool = False,
-    ) -> InFlight:
-        identity = self.codes[run.identity.workflow_type]
-        first = run.last_event + 1
-        body = transition.encode_parts(now_ms, None if run.code == identity else identity, inputs, commands)
-        stored = StoredTransition(first, body, transition.checksum(run.head, first, body))
-        last = run.last_event + len(inputs) + len(commands)
-        append = Append(run.run_key, run.fence, run.last_event, stored, last, None, now_ms)
-        built = InFlight(self, run, commands, append)
-        if origins != _NO_ORIGIN and any(origins):
-            append.consumed = [(origin, first + n) for n, origin in enumerate(origins) if origin > 0]
-            append.dropped = [-origin for origin in origins if origin < 0]
-        closed = run.machine.closed
-        if timed_out:
-            append.closed = "timed_out"
-        elif closed is not None:
-            append.closed = _STATUS[type(closed)]
-        else:
-            if commands:
-                self._place(run, built, first + len(inputs), now_ms)
-            append.due_ms = run.due_ms()
-        return built
-
-    def _place(self, run: ActiveRun, built: InFlight, first_event_id: int, now_ms: int) -> None:
-        """Decide where each scheduled activity runs: here and now, or through the queue."""
-        activities = self.activities
-        tasks: list[TaskRow] = []
-        cancelled: list[int] = []
-        own = run.identity.task_queue
-        for event_id, command in enumerate(built.commands, first_event_id):
-            kind = type(command)
-            if kind is events.ScheduleActivity:
-                assert isinstance(command, events.ScheduleActivity)
-                if (command.task_queue or own) == self._task_queue and activities.reserve(command):
-                    built.eager.append((event_id, command))
-                else:
-                    tasks.append(
-                        queued_row(
-                            run.identity, run.run_key, event_id, command, number=1, due_ms=now_ms, scheduled_ms=now_ms
-                        )
-                    )
-            elif kind is events.CancelActivity:
-                assert isinstance(command, events.CancelActivity)
-                cancelled.append(command.scheduled_event_id)
-                row = activities.unwritten_row(run.run_key, run.fence, command.scheduled_event_id)
-                if row is not None:
-                    built.append.unwritten = [*built.append.unwritten, row]
-        if tasks:
-            built.append.tasks = tasks
-        if cancelled:
-            built.append.cancelled = cancelled
 
     # After the commit -------------------------------------------------------------------------------------------------
 
@@ -555,32 +480,3 @@ def _tell_unfinished(run: ActiveRun) -> None:
         run.identity,
         names,
     )
-
-
-_NO_ORIGIN: Final = [0]
-_STATUS: dict[type[Any], RunStatus] = {
-    events.CompleteRun: "completed",
-    events.FailRun: "failed",
-    events.CancelRun: "cancelled",
-}
-
-
-class InFlight:
-    """A transition on its way to the store. eager: what starts here once it is durable."""
-
-    __slots__ = ("append", "commands", "eager", "run", "runs")
-
-    def __init__(self, runs: Runs, run: ActiveRun, commands: list[Command], append: Append) -> None:
-        self.runs = runs
-        self.run = run
-        self.commands = commands
-        self.append = append
-        self.eager: list[tuple[int, events.ScheduleActivity]] = []
-
-    def settle(self, answer: Answer) -> None:
-        if answer is Reply.WON:
-            self.runs.won(self)
-        elif answer is Reply.LOST:
-            self.runs.lost(self)
-        elif isinstance(answer, Exception):
-            self.runs.failed(self, answer)

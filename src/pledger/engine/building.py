@@ -1,0 +1,148 @@
+"""From an activation to what is written of it: the transition itself, and where its activities run."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import msgspec
+
+from pledger.engine.port.answers import Reply
+from pledger.engine.port.operations import Append
+from pledger.engine.port.records import AttemptRecord
+from pledger.engine.task_rows import queued_row
+from pledger.history import events, failures, transition
+from pledger.history.transition import StoredTransition
+
+if TYPE_CHECKING:
+    from pledger.engine.active_run import ActiveRun
+    from pledger.engine.activities import Activities
+    from pledger.engine.port.answers import Answer
+    from pledger.engine.port.records import RunStatus, TaskRow
+    from pledger.history.events import Command
+
+logger = logging.getLogger("pledger.engine")
+
+#: The origins of the commonest input: the outcome of one eager attempt.
+_NO_ORIGIN: Final = [0]
+#: How a run ends with its last command.
+_STATUS: dict[type[Any], RunStatus] = {
+    events.CompleteRun: "completed",
+    events.FailRun: "failed",
+    events.CancelRun: "cancelled",
+}
+
+
+class Settles(Protocol):
+    """Who goes on once the store has answered."""
+
+    def won(self, built: InFlight) -> None: ...
+    def lost(self, built: InFlight) -> None: ...
+    def failed(self, built: InFlight, error: Exception) -> None: ...
+
+
+class InFlight:
+    """A transition on its way to the store. eager: what starts here once it is durable."""
+
+    __slots__ = ("append", "commands", "eager", "run", "runs")
+
+    def __init__(self, runs: Settles, run: ActiveRun, commands: list[Command], append: Append) -> None:
+        self.runs = runs
+        self.run = run
+        self.commands = commands
+        self.append = append
+        self.eager: list[tuple[int, events.ScheduleActivity]] = []
+
+    def settle(self, answer: Answer) -> None:
+        if answer is Reply.WON:
+            self.runs.won(self)
+        elif answer is Reply.LOST:
+            self.runs.lost(self)
+        elif isinstance(answer, Exception):
+            self.runs.failed(self, answer)
+
+
+class Builder:
+    """codes: the identity of the code of each workflow, by its type. worker: this one's name, for the attempt log."""
+
+    def __init__(self, *, codes: dict[str, str], task_queue: str, worker: str) -> None:
+        self.activities: Activities  # set by the engine: see `Runs.meet`
+        self._codes = codes
+        self._task_queue = task_queue
+        self._worker = worker
+
+    def build(
+        self,
+        runs: Settles,
+        run: ActiveRun,
+        inputs: list[events.Input],
+        origins: list[int],
+        commands: list[Command],
+        now_ms: int,
+        *,
+        timed_out: bool = False,
+    ) -> InFlight:
+        """The append of an activation that took `inputs`, from `origins`, and gave `commands`."""
+        identity = self._codes[run.identity.workflow_type]
+        first = run.last_event + 1
+        body = transition.encode_parts(now_ms, None if run.code == identity else identity, inputs, commands)
+        stored = StoredTransition(first, body, transition.checksum(run.head, first, body))
+        last = run.last_event + len(inputs) + len(commands)
+        append = Append(run.run_key, run.fence, run.last_event, stored, last, None, now_ms)
+        built = InFlight(runs, run, commands, append)
+        if origins != _NO_ORIGIN and any(origins):
+            append.consumed = [(origin, first + n) for n, origin in enumerate(origins) if origin > 0]
+            append.dropped = [-origin for origin in origins if origin < 0]
+        closed = run.machine.closed
+        if timed_out:
+            append.closed = "timed_out"
+        elif closed is not None:
+            append.closed = _STATUS[type(closed)]
+        else:
+            if commands:
+                self._place(run, built, first + len(inputs), now_ms)
+            append.due_ms = run.due_ms()
+        return built
+
+    def _place(self, run: ActiveRun, built: InFlight, first_event_id: int, now_ms: int) -> None:
+        """Decide where each scheduled activity runs: here and now, or through the queue."""
+        activities = self.activities
+        tasks: list[TaskRow] = []
+        cancelled: list[int] = []
+        own = run.identity.task_queue
+        for event_id, command in enumerate(built.commands, first_event_id):
+            kind = type(command)
+            if kind is events.ScheduleActivity:
+                assert isinstance(command, events.ScheduleActivity)
+                if (command.task_queue or own) == self._task_queue and activities.reserve(command):
+                    built.eager.append((event_id, command))
+                else:
+                    tasks.append(
+                        queued_row(
+                            run.identity, run.run_key, event_id, command, number=1, due_ms=now_ms, scheduled_ms=now_ms
+                        )
+                    )
+            elif kind is events.CancelActivity:
+                assert isinstance(command, events.CancelActivity)
+                cancelled.append(command.scheduled_event_id)
+                row = activities.unwritten_row(run.run_key, run.fence, command.scheduled_event_id)
+                if row is not None:
+                    built.append.unwritten = [*built.append.unwritten, row]
+        if tasks:
+            built.append.tasks = tasks
+        if cancelled:
+            built.append.cancelled = cancelled
+
+    def refused(self, run: ActiveRun, inputs: list[events.Input], now_ms: int) -> list[AttemptRecord]:
+        """Lines of the attempt log for signals that the code did not take. The history has the signals and no more: a
+        replay by code that knows them must not find another history."""
+        records = []
+        for signal, why in run.machine.refusals:
+            logger.warning(
+                "%s: the signal %r (message %s) was not handled: %s", run.identity, signal.name, signal.message_id, why
+            )
+            event_id = run.last_event + 1 + next(n for n, one in enumerate(inputs) if one is signal)
+            failure = msgspec.msgpack.encode(failures.Failure("application", "SignalNotHandled", failures.cut(why)))
+            records.append(AttemptRecord(run.run_key, event_id, 1, "failed", None, now_ms, self._worker, failure))
+        run.machine.refusals = ()
+        return records
