@@ -81,6 +81,51 @@ async def test_the_reason_of_a_block_is_bounded(ledger: Ledger) -> None:
         assert len(str(caught.value)) < 50_000
 
 
+class WebhookError(Exception):
+    event_id = object()
+
+
+class UnnotedError(Exception):
+    @property
+    def __notes__(self) -> list[str]:  # type: ignore[override]
+        raise RuntimeError("no notes")
+
+
+@workflow.defn
+async def fragile(error: str) -> str:
+    if error:
+        raise {"webhook": WebhookError, "unnoted": UnnotedError}[error]("a bug")
+    return "done"
+
+
+@pytest.mark.parametrize("error", ["webhook", "unnoted"])
+async def test_whatever_the_bug_is_like_it_blocks_its_own_run_and_no_other(ledger: Ledger, error: str) -> None:
+    ledger.replay_at_end = False
+    async with ledger.connect() as client:
+        handles = [
+            await client.start_workflow(fragile, each, id=f"order-{n}") for n, each in enumerate(["", error, ""])
+        ]
+        async with ledger.worker(client, fragile):  # takes all three in one turn
+            assert [await handles[n].result() for n in (0, 2)] == ["done", "done"]
+            with pytest.raises(RunBlockedError) as caught:
+                await handles[1].result()
+    assert "in fragile" in caught.value.traceback
+    assert type(caught.value.traceback) is str
+
+
+async def test_a_bug_of_pledger_in_one_run_takes_no_other_of_its_turn_with_it(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger.replay_at_end = False
+    monkeypatch.setattr("pledger.engine.blocks.reason", lambda *_: 1 / 0)
+    async with ledger.connect() as client:
+        handles = [
+            await client.start_workflow(fragile, each, id=f"order-{n}") for n, each in enumerate(["", "webhook", ""])
+        ]
+        async with ledger.worker(client, fragile):
+            assert [await handles[n].result() for n in (0, 2)] == ["done", "done"]
+
+
 async def test_a_block_clears_by_itself_when_fitting_code_takes_the_run(ledger: Ledger) -> None:
     made: list[str] = []
 

@@ -27,7 +27,8 @@ def reason(error: BaseException, now_ms: int, event_id: int) -> bytes:
             kind = "history_full"
         case _:
             kind = "bug"
-    event_id = getattr(error, "event_id", 0) or event_id
+    if isinstance(error, errors.NondeterminismError | errors.CorruptHistoryError):  # others may call anything so
+        event_id = error.event_id or event_id
     text = tracebacks.text_of(error)
     return _encode(kind, type(error).__name__, failures.text_of(error), text, now_ms, event_id)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -95,9 +96,9 @@ class Runs:
         self._history_events_max = history_events_max
         self._builder = Builder(codes=codes, task_queue=task_queue, worker=worker)
         self.leaving: set[int] = set()
-        self._ready: list[ActiveRun] = []
+        self._ready: deque[ActiveRun] = deque()
         self.births_in_flight = 0
-        self._births: list[tuple[StartRun, events.RunStarted, RunIdentity, Callable[[Answer], None]]] = []
+        self._births: deque[tuple[StartRun, events.RunStarted, RunIdentity, Callable[[Answer], None]]] = deque()
         self._alarms = Alarms(loop, clock, self._ring)
         committer.on_turn(self.prepare)
 
@@ -215,16 +216,20 @@ class Runs:
     def prepare(self) -> None:
         """The committer's turn: activate what is ready and submit the transitions."""
         if self._ready or self._births:
-            ready, self._ready = self._ready, []
-            births, self._births = self._births, []
             now_ms = self._clock.now_ms()
-            with stage():
-                for run in ready:
-                    run.ready = False
-                    if not (run.gone or run.in_flight or run.releasing):
-                        self._activate(run, now_ms)
-                for birth in births:
-                    self._bear(*birth, now_ms)
+            try:
+                with stage():
+                    while self._ready:
+                        run = self._ready.popleft()
+                        run.ready = False
+                        if not (run.gone or run.in_flight or run.releasing):
+                            self._activate(run, now_ms)
+                    while self._births:
+                        self._bear(*self._births.popleft(), now_ms)
+            finally:
+                if self._ready or self._births:
+                    # One raised, which is a bug of ours. It does not take the others with it: they have the next turn.
+                    self._loop.call_soon(self._committer.kick)
         if len(self.active) > self._cached_max:
             self._evict()
 
@@ -414,9 +419,9 @@ class Runs:
 
     def block(self, run: ActiveRun, error: BaseException) -> None:
         """The code cannot carry the run on: let go of it, its state intact, with the reason for all to see."""
-        reason = blocks.reason(error, self._clock.now_ms(), run.last_event + 1)
+        self.block_with(run, blocks.reason(error, self._clock.now_ms(), run.last_event + 1))
+        # Last: a log's handlers run code of the user's, and so do errors that are told in full.
         logger.error("%s is blocked: %s", run.identity, failures.text_of(error), exc_info=tracebacks.for_log(error))
-        self.block_with(run, reason)
 
     def block_with(self, run: ActiveRun, reason: bytes) -> None:
         rows = self.activities.leave_behind(run.run_key, [*run.outcomes_applied, *run.outcomes])

@@ -25,8 +25,16 @@ def text_of(error: BaseException, *, chain: bool = True) -> str:
     """The traceback of the error as text. chain: with those of its causes.
 
     Where no frame is the author's: "" for an error of Pledger's own, whose message says it all; the whole for any other
-    one, since it may be a bug of ours.
+    one, since it may be a bug of ours. Where the error's own code stands in the way, so much as can be told without it.
     """
+    try:
+        return _text_of(error, chain=chain)
+    except Exception:  # noqa: BLE001 - notes of its own making, groups without end: it must be told all the same
+        frames = traceback.extract_tb(error.__traceback__)
+        return f"Traceback (most recent call last):\n{lines_of(frames)}{type(error).__name__}\n"
+
+
+def _text_of(error: BaseException, *, chain: bool) -> str:
     found = traceback.TracebackException.from_exception(error, compact=True)
     if not any([_keep_own(each) for each in _all(found)]):  # noqa: C419 - every one is to be filtered
         return "" if isinstance(error, errors.PledgerError) else "".join(traceback.format_exception(error, chain=chain))
@@ -45,8 +53,13 @@ def running(frame: FrameType) -> str:
     return lines_of(frames[called:]) or "".join(traceback.format_list(frames))
 
 
-def for_log(error: BaseException) -> tuple[type[BaseException], BaseException, TracebackType | None]:
-    """The error as a log record takes it (exc_info), the whole where no frame is the author's."""
+def for_log(error: BaseException) -> tuple[type[BaseException], BaseException, TracebackType | None] | None:
+    """The error as a log record takes it (exc_info), the whole where no frame is the author's; None for one whose own
+    code stands in the way: a log that fails over it would end what logs."""
+    try:
+        traceback.TracebackException.from_exception(error, compact=True)
+    except Exception:  # noqa: BLE001 - as in text_of
+        return None
     return type(error), error, _own(error.__traceback__) or error.__traceback__
 
 

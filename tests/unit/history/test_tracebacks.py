@@ -81,11 +81,29 @@ def test_what_may_be_a_bug_of_pledger_is_shown_whole() -> None:
 
 
 def test_a_log_record_gets_the_authors_frames() -> None:
-    kind, error, trace = tracebacks.for_log(caught(""))
+    info = tracebacks.for_log(caught(""))
+    assert info is not None
+    kind, error, trace = info
     text = "".join(traceback.format_exception(kind, error, trace))
     assert "definitions.py" not in text
     assert "in charge" in text
     assert error.__traceback__ is not trace  # the error itself is left as it was raised
+
+
+class UnnotedError(Exception):
+    @property
+    def __notes__(self) -> list[str]:  # type: ignore[override]
+        raise RuntimeError("no notes")
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 13), reason="the standard library takes such notes from 3.13 on")
+def test_an_error_whose_own_code_raises_is_told_without_it() -> None:
+    with pytest.raises(UnnotedError) as found:
+        raise UnnotedError
+    text = tracebacks.text_of(found.value)
+    assert "in test_an_error_whose_own_code" in text
+    assert text.endswith("UnnotedError\n")
+    assert tracebacks.for_log(found.value) is None
 
 
 def test_a_running_stack_begins_below_the_engine() -> None:
