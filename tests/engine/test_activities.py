@@ -950,6 +950,30 @@ async def test_a_process_activity_runs_in_a_process_of_its_own(ledger: Ledger) -
     assert (pid != os.getpid(), doubled) == (True, 42)
 
 
+@activity.defn(executor="process", retry_policy=ONCE)
+def waits_for_ever() -> None:
+    threading.Event().wait()
+
+
+@activity.defn
+async def at_once() -> None: ...
+
+
+async def test_a_process_is_stopped_that_was_cancelled_while_it_started(ledger: Ledger) -> None:
+    @workflow.defn
+    async def fulfil() -> str:
+        waiting = workflow.start_activity(waits_for_ever, cancellation_type="wait")
+        await at_once()
+        waiting.cancel()
+        try:
+            await waiting
+        except asyncio.CancelledError:
+            return "cancelled"
+        return "went on"
+
+    assert await result_of(ledger, fulfil, waits_for_ever, at_once) == "cancelled"
+
+
 # What hostile code does -----------------------------------------------------------------------------------------------
 
 

@@ -57,6 +57,7 @@ def run_in_process(loop: asyncio.AbstractEventLoop, attempt: Attempt) -> tuple[a
     future: asyncio.Future[Any] = loop.create_future()
     ours, theirs = _spawn.Pipe(duplex=False)
     process = _spawn.Process(target=_child, args=(msgspec.msgpack.encode(_order(attempt)), theirs), daemon=True)
+    stopped = threading.Event()
 
     def settle(result: Any, error: BaseException | None) -> None:
         if future.done():
@@ -71,6 +72,8 @@ def run_in_process(loop: asyncio.AbstractEventLoop, attempt: Attempt) -> tuple[a
         try:
             process.start()
             theirs.close()
+            if stopped.is_set():  # before there was anything to send a signal to
+                stop()
             error, result = _listen(ours, attempt)
         except Exception as raised:  # noqa: BLE001 - whatever it is, the attempt has failed with it
             error, result = raised, None
@@ -80,6 +83,7 @@ def run_in_process(loop: asyncio.AbstractEventLoop, attempt: Attempt) -> tuple[a
             loop.call_soon_threadsafe(settle, result, error)
 
     def stop() -> None:
+        stopped.set()
         threading.Thread(target=_end, args=(process,), name="pledger-process-end", daemon=True).start()
 
     threading.Thread(target=watch, name="pledger-process", daemon=True).start()
