@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from benchmarks import disk
-from benchmarks.machine import LoadMeter, own_cpu_s, wait_until_quiet
+from benchmarks.load import LoadMeter, own_cpu_s, wait_until_quiet
 from benchmarks.programs import ACTIVITIES, WORKFLOWS
 from pledger import Client, Worker, connect
 

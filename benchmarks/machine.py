@@ -1,9 +1,8 @@
-"""The machine: what it is, and what it does besides. Linux tells all of it; elsewhere the answer is None."""
+"""The machine: what it is, and the memory of this process. Linux tells all of it; elsewhere the answer is None."""
 
 import os
 import platform
 import subprocess
-import time
 from importlib import metadata
 from pathlib import Path
 from typing import Final
@@ -12,25 +11,7 @@ import apsw
 
 ROOT: Final = Path(__file__).parents[1]
 
-#: Cores that others may use before a figure is called disturbed.
-QUIET_CORES: Final = 0.2
-
 _PROC: Final = Path("/proc")
-
-
-def own_cpu_s() -> float:
-    """User and system time of this process and the children it has waited for."""
-    times = os.times()
-    return times.user + times.system + times.children_user + times.children_system
-
-
-def busy_cpu_s() -> float | None:
-    """Time that all cores together have been busy, since the machine started."""
-    if not (_PROC / "stat").exists():
-        return None
-    fields = [int(each) for each in (_PROC / "stat").read_text().split("\n", 1)[0].split()[1:]]
-    user, nice, system, _idle, _iowait, irq, softirq, steal = fields[:8]
-    return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
 
 
 def resident_mb() -> float | None:
@@ -40,34 +21,6 @@ def resident_mb() -> float | None:
         return None
     kilobytes = next(line.split()[1] for line in rollup.read_text().splitlines() if line.startswith("Pss:"))
     return int(kilobytes) * 1024 / 1e6
-
-
-class LoadMeter:
-    """How many cores everything else has used since this was made."""
-
-    def __init__(self) -> None:
-        self._started = time.perf_counter()
-        self._busy_s = busy_cpu_s()
-        self._own_s = own_cpu_s()
-
-    def other_cores(self) -> float | None:
-        busy_s = busy_cpu_s()
-        if busy_s is None or self._busy_s is None:
-            return None
-        others_s = (busy_s - self._busy_s) - (own_cpu_s() - self._own_s)
-        # The kernel counts in hundredths of a second: a short wait can come out a little below nothing.
-        return max(0.0, others_s / (time.perf_counter() - self._started))
-
-
-def wait_until_quiet(patience_s: float) -> None:
-    """Wait until others leave the machine alone for half a second, or patience is at its end."""
-    deadline = time.monotonic() + patience_s
-    while time.monotonic() < deadline:
-        meter = LoadMeter()
-        time.sleep(0.5)
-        others = meter.other_cores()
-        if others is None or others <= QUIET_CORES:
-            return
 
 
 def facts(directory: Path) -> dict[str, str]:

@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from benchmarks.figures import Figure, Verdict
-from benchmarks.machine import QUIET_CORES
+from benchmarks.load import QUIET_CORES
 
 #: Units of figures that divide one time by another.
 _RATIOS: Final = ("commits", "times")

@@ -7,7 +7,8 @@ from typing import Final
 from benchmarks.bench import Bench
 from benchmarks.disk import bytes_on_disk
 from benchmarks.figures import Figure, Values, Workload
-from benchmarks.machine import own_cpu_s, resident_mb
+from benchmarks.load import own_cpu_s
+from benchmarks.machine import resident_mb
 from benchmarks.programs import nearly_asleep, sleeper, until_nearly_asleep
 from pledger import Client
 
