@@ -9,6 +9,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 LOCK := requirements/dev.txt
 ARGS ?=
+PEERS ?=
 
 # The first of these that runs and is new enough (a version manager's shim may exist and not run).
 PYTHON ?= $(firstword $(foreach python,python3 python python3.14 python3.13 python3.12 python3.11,\
@@ -33,8 +34,8 @@ format: $(STAMP)  ## mend format and lint where a tool can
 	$(BIN)/ruff check --fix-only
 	$(BIN)/ruff format
 
-bench: $(STAMP)  ## the workloads of benchmarks/, with table, plot and JSON
-	$(BIN)/python -m benchmarks $(ARGS)
+bench: $(STAMP)  ## the workloads of benchmarks/, with table, plot and JSON; PEERS=1: other engines beside it
+	$(BIN)/python -m benchmarks$(if $(PEERS),.peers) $(ARGS)
 
 docs: $(STAMP)  ## docs/ to HTML in build/docs; broken links and examples that fail are errors
 	$(BIN)/pytest tests/docs $(ARGS)

@@ -1,0 +1,80 @@
+"""What a comparison found, and the JSON file that keeps it."""
+
+from __future__ import annotations
+
+import statistics
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+
+from benchmarks.load import QUIET_CORES
+from benchmarks.peers.catalogue import PEERS, Compared
+
+
+class Measured(msgspec.Struct):
+    """One workload of one engine. samples: values by key, one for each repeat that came to its end. failure: why there
+    are no more, or None."""
+
+    peer: str
+    workload: str
+    size: int
+    samples: list[dict[str, float]] = []
+    failure: str | None = None
+
+    def values(self, key: str) -> list[float]:
+        return [each[key] for each in self.samples if key in each]
+
+    def median(self, key: str) -> float | None:
+        """None as well when a repeat failed: what some repeats did is no result."""
+        values = self.values(key)
+        return statistics.median(values) if values and self.failure is None else None
+
+    @property
+    def other_cores(self) -> float:
+        values = self.values("other_cores")
+        return statistics.median(values) if values else 0.0
+
+    @property
+    def is_disturbed(self) -> bool:
+        return self.other_cores > QUIET_CORES
+
+
+class Terms(msgspec.Struct):
+    """What an engine was measured as. per_step: what it asks of disk and database for a step, by key. counted: how
+    that was found out, or why not. failure: why it is not there at all, or None."""
+
+    peer: str
+    versions: dict[str, str] = {}
+    python: str = ""
+    per_step: dict[str, float] = {}
+    counted: str = ""
+    failure: str | None = None
+
+
+class Comparison(msgspec.Struct):
+    started: datetime
+    quick: bool
+    repeats: int
+    machine: dict[str, str]
+    terms: list[Terms]
+    measured: list[Measured]
+
+    def of(self, peer: str, workload: str) -> Measured | None:
+        return next((each for each in self.measured if (each.peer, each.workload) == (peer, workload)), None)
+
+    def median(self, peer: str, figure: Compared) -> float | None:
+        measured = self.of(peer, figure.workload)
+        return None if measured is None else measured.median(figure.key)
+
+    def times_worse(self, peer: str, figure: Compared) -> float | None:
+        """Than Pledger, which is the first of all."""
+        value, reference = self.median(peer, figure), self.median(next(iter(PEERS)), figure)
+        return None if value is None or reference is None else figure.times_worse(value, reference)
+
+    def write(self, file: Path) -> None:
+        file.write_bytes(msgspec.json.format(msgspec.json.encode(self), indent=2))
+
+    @classmethod
+    def read(cls, file: Path) -> Comparison:
+        return msgspec.json.decode(file.read_bytes(), type=cls)
