@@ -54,8 +54,8 @@ def _by_strace(peer: Peer, installed: Installed, harness: Harness) -> float:
     counts = []
     for steps in (SHORT, LONG):
         harness.say(f"tracing {steps} steps")
-        with new_directory(harness.place) as directory:
-            summary = directory.with_suffix(".strace")
+        with new_directory(harness.place) as directory, new_directory(harness.place) as aside:
+            summary = aside / "table"
             asked = request(peer, "steps", harness, directory, steps)
             # With execve, which is always called: a table without rows means that there is no table.
             prefix = ("strace", "-f", "-c", "-o", str(summary), "-e", f"trace={','.join((*CALLS, 'execve'))}")
@@ -64,7 +64,6 @@ def _by_strace(peer: Peer, installed: Installed, harness: Harness) -> float:
                 # The table is written when the last of the traced processes has ended.
                 task.wait_for_end()
             counts.append(synced(summary))
-            summary.unlink(missing_ok=True)
     return (counts[1] - counts[0]) / (LONG - SHORT)
 
 
