@@ -147,7 +147,8 @@ class _UserCode:
             if isinstance(value, ModuleType):
                 self._add_source(value.__name__)
             for function in _functions_of(value):
-                if function.__module__ != module:
+                # Code that was run in a dictionary without a name has no module; it counts as what names it.
+                if function.__module__ not in (module, None):
                     self._add_source(function.__module__)
                     continue
                 found = (module, function.__qualname__, _code_digest(function.__code__))

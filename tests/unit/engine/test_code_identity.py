@@ -272,6 +272,15 @@ def test_code_without_a_source_is_known_by_what_it_does(tmp_path: Path) -> None:
         assert known != run_python("-c", PROMPT.replace(before, after), at=tmp_path)
 
 
+def test_code_that_was_run_in_a_bare_dictionary_has_an_identity_too() -> None:
+    def made(result: str) -> str:
+        names: dict[str, Any] = {}
+        exec(f"class Order:\n    async def run(self): return {result}", names)
+        return code_identity([names["Order"]], version="1")
+
+    assert made("1") == made("1") != made("2")
+
+
 def prompt(source: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """A module that has no file."""
     module = ModuleType("prompt")
