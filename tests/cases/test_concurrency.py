@@ -44,9 +44,13 @@ async def long_step() -> None:
     await ten_seconds()
 
 
-def simulated(seed: int, lease_s: int) -> Simulation:
+STORES = pytest.mark.parametrize("store", ["memory", "sqlite"])
+
+
+def simulated(seed: int, lease_s: int, store: str) -> Simulation:
     return Simulation(
         seed,
+        store=store,
         workflows=[due_in, long_step],
         activities=[job, ten_seconds],
         workers=4,
@@ -62,22 +66,24 @@ def executions(sim: Simulation) -> Counter[str]:
     return Counter(each.activity_type for each in sim.world.activities.values())
 
 
+@STORES
 @pytest.mark.parametrize("seed", range(5))
-def test_CON_01_what_is_due_after_the_lease_runs_once(seed: int) -> None:
+def test_CON_01_what_is_due_after_the_lease_runs_once(seed: int, store: str) -> None:
     """A job in 5 s and a step of 10 s, under leases of 2 s, with four workers."""
-    sim = simulated(seed, lease_s=2)
+    sim = simulated(seed, 2, store)
     sim.start(due_in, 5, id="job-1", within_s=0.1)
     sim.start(long_step, id="long-1", within_s=0.1)
     assert executions(sim) == {"job": 1, "ten_seconds": 1}
 
 
-def test_CON_01_a_hundred_jobs_due_after_several_leases_run_once_each() -> None:
-    """In five minutes, under leases of one; the hour of the case is below."""
-    sim = simulated(0, lease_s=60)
+@STORES
+def test_CON_01_a_hundred_jobs_due_after_several_leases_run_once_each(store: str) -> None:
+    """In two minutes, under leases of twenty seconds; the hour of the case is below."""
+    sim = simulated(0, 20, store)
     for number in range(100):
-        sim.start(due_in, 300, id=f"job-{number}", within_s=0.1)
+        sim.start(due_in, 120, id=f"job-{number}", within_s=0.1)
     assert executions(sim) == {"job": 100}
-    assert sim.now_s >= 300
+    assert sim.now_s >= 120
 
 
 def test_CON_01_a_hundred_jobs_due_in_an_hour_run_once_each_and_then(virtual: Callable[..., Environment]) -> None:
