@@ -1,0 +1,150 @@
+"""F21: ten times what there is room for, and ten thousand things due at one moment."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+import pytest
+
+from pledger import activity, workflow
+from pledger.engine.limits import Limits
+from pledger.testing import Environment, Faults, Simulation
+from tests.cases.harness import BEGAN
+from tests.engine.harness import Ledger
+
+Virtual = Callable[..., Environment]
+HOUR = timedelta(hours=1)
+
+
+@workflow.defn
+async def sleeps_a_hundred_times_at_once(seconds: int) -> int:
+    return len(await asyncio.gather(*(slept(seconds) for _ in range(100))))
+
+
+async def slept(seconds: int) -> datetime:
+    await workflow.sleep(seconds)
+    return workflow.now()
+
+
+def test_ten_thousand_timers_due_at_one_moment_all_fire_once_and_none_early(virtual: Virtual) -> None:
+    env = virtual(workflows=[sleeps_a_hundred_times_at_once], now=BEGAN)
+    handles = [env.start(sleeps_a_hundred_times_at_once, 3_600, id=f"run-{number}") for number in range(100)]
+    assert [handle.result() for handle in handles] == [100] * 100
+    fired = 0
+    for handle in handles:
+        history = handle.history()
+        times = [each.time for each in history.events if each.type == "TimerFired"]
+        assert min(times) >= BEGAN + HOUR
+        # One transition takes them all: a burst costs a run one commit.
+        assert len(history.transitions) == 2
+        fired += len(times)
+    assert fired == 10_000
+
+
+@workflow.defn
+async def sleeps(seconds: int) -> int:
+    await workflow.sleep(seconds)
+    return seconds
+
+
+def test_two_thousand_runs_due_at_one_moment_are_claimed_in_their_turn(virtual: Virtual) -> None:
+    """They have left memory, where there is room for a thousand; the ledger hands them out as room comes."""
+    env = virtual(workflows=[sleeps], now=BEGAN)
+    handles = [env.start(sleeps, 3_600, id=f"run-{number}") for number in range(2_000)]
+    [engine] = env.client.connection.engines
+    env.sleep(timedelta(minutes=1))
+    for run in list(engine.runs.active.values()):
+        engine.runs.release(run)
+    env.sleep(timedelta(minutes=1))
+    assert len(engine.runs.active) == 0
+    assert [handle.result() for handle in handles] == [3_600] * 2_000
+    assert env.count("status = 'completed'") == 2_000
+
+
+@activity.defn
+async def work(number: int) -> int:
+    await asyncio.sleep(0.001)
+    return number
+
+
+@workflow.defn
+async def hundred_steps() -> int:
+    return sum(await asyncio.gather(*(work(number) for number in range(100))))
+
+
+async def test_ten_times_as_many_steps_as_there_is_room_for(ledger: Ledger) -> None:
+    running, most = 0, 0
+
+    @activity.defn(name="work")
+    async def counted(number: int) -> int:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0)
+        running -= 1
+        return number
+
+    room = {"max_concurrent_activities": 10}
+    async with ledger.connect() as client, ledger.worker(client, hundred_steps, counted, **room):
+        handles = [await client.start_workflow(hundred_steps, id=f"run-{number}") for number in range(5)]
+        assert [await handle.result() for handle in handles] == [4_950] * 5
+    assert 1 < most <= 10
+
+
+@workflow.defn
+class Collects:
+    def __init__(self) -> None:
+        self.got: list[int] = []
+
+    @workflow.run
+    async def run(self, count: int) -> list[int]:
+        await workflow.wait_condition(lambda: len(self.got) == count)
+        return self.got
+
+    @workflow.signal
+    def take(self, number: int) -> None:
+        self.got.append(number)
+
+
+async def test_a_burst_of_messages_to_one_run_arrives_whole_and_in_order(ledger: Ledger) -> None:
+    """Two hundred from each of two senders, with nobody there to take them at first."""
+    async with ledger.connect() as client, ledger.connect() as other:
+        handle = await client.start_workflow(Collects, 400, id="order-1")
+
+        async def send(sender: object, numbers: range) -> None:
+            for number in numbers:
+                await sender.handle("order-1", workflow=Collects).signal(Collects.take, number)  # type: ignore[attr-defined]
+
+        await asyncio.gather(send(client, range(200)), send(other, range(200, 400)))
+        async with ledger.worker(client, Collects):
+            got = await handle.result()
+    assert sorted(got) == [*range(400)]
+    assert [number for number in got if number < 200] == [*range(200)]
+    assert [number for number in got if number >= 200] == [*range(200, 400)]
+
+
+@pytest.mark.parametrize("store", ["memory", "sqlite"])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_burst_holds_under_faults(seed: int, store: str) -> None:
+    """Three workers with two slots each get sixty steps at one moment, and some of them die of other things."""
+    sim = Simulation(
+        seed,
+        store=store,
+        workflows=[sleeps_then_works],
+        activities=[work],
+        limits=Limits(lease_ms=2_000, concurrent_activities_max=2, cached_runs_max=4),
+        faults=Faults(kill=0.1, pause=0.1, reply_lost=0.02),
+    )
+    for number in range(20):
+        sim.start(sleeps_then_works, 30, id=f"run-{number}", within_s=0.1)
+    sim.run_until_idle()
+    sim.check()
+    assert [program.journal.outcomes[0].value for program in sim.programs] == [3] * 20
+
+
+@workflow.defn
+async def sleeps_then_works(seconds: int) -> int:
+    await workflow.sleep(seconds)
+    return sum(await asyncio.gather(*(work(number) for number in range(3))))

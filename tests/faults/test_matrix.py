@@ -1,0 +1,88 @@
+"""The fault matrix names what there is: no fault without a place where it is injected, no counter without a row."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pledger.testing
+from pledger.testing.faults import DISK_KINDS, KINDS
+
+HERE = Path(__file__).parent
+TESTS = HERE.parent
+MATRIX: dict[str, dict[str, dict[str, Any]]] = tomllib.loads((HERE / "matrix.toml").read_text())
+FAULTS, INVARIANTS = MATRIX["faults"], MATRIX["invariants"]
+TESTING = Path(pledger.testing.__file__).parent
+#: What a violation is called stands where it is found: at a commit, and when all is over.
+AT_A_COMMIT = re.compile(r'violated\(\s*"([^"]+)"')
+IN_THE_END = re.compile(r'[(\[]f"([a-z][^":{]+): ')
+LOOK_IN_THE_END = ("invariants.py", "sqlite_ledger.py")
+
+
+def labels() -> set[str]:
+    found = {name for path in TESTING.glob("*.py") for name in AT_A_COMMIT.findall(path.read_text())}
+    return found | {name for path in LOOK_IN_THE_END for name in IN_THE_END.findall((TESTING / path).read_text())}
+
+
+def missing_tests(rows: dict[str, dict[str, Any]]) -> list[str]:
+    found = []
+    for row in rows.values():
+        for named in row.get("tests", ()):
+            path, _, name = named.partition("::")
+            source = (TESTS / path).read_text() if (TESTS / path).is_file() else ""
+            if not re.search(rf"^(async )?def {name}\(", source, re.MULTILINE):
+                found.append(named)
+    return found
+
+
+def test_every_row_is_there() -> None:
+    assert [*FAULTS] == [f"F{number}" for number in range(1, 25)]
+    assert [*INVARIANTS] == [f"I{number}" for number in range(1, 17)]
+    for row in FAULTS.values():
+        assert row.keys() <= {"what", "drawn", "tests", "later"}
+    for row in INVARIANTS.values():
+        assert row.keys() <= {"what", "checks", "tests", "later"}
+
+
+@pytest.mark.parametrize("name", [*FAULTS, *INVARIANTS])
+def test_a_row_has_a_place_or_a_reason(name: str) -> None:
+    row = FAULTS.get(name) or INVARIANTS[name]
+    assert row["what"]
+    assert any(row.get(field) for field in ("drawn", "checks", "tests", "later"))
+
+
+def test_every_named_test_exists() -> None:
+    assert missing_tests(FAULTS) == []
+    assert missing_tests(INVARIANTS) == []
+
+
+def test_every_drawn_fault_is_counted_and_every_counted_one_is_in_a_row() -> None:
+    drawn = {name for row in FAULTS.values() for name in row.get("drawn", ())}
+    assert drawn == {*KINDS, *DISK_KINDS}
+
+
+def test_every_check_is_made_and_every_made_one_is_in_a_row() -> None:
+    checks = {name for row in INVARIANTS.values() for name in row.get("checks", ())}
+    # Of the simulated processes themselves, and no promise of the ledger's.
+    assert labels() - checks == {"errors are handled", "clients are not surprised"}
+    assert checks - labels() == set()
+
+
+def test_the_rows_of_what_exists_have_tests() -> None:
+    """Only these wait as a whole."""
+    rows = FAULTS | INVARIANTS
+    waiting = {name for name, row in rows.items() if not {"drawn", "checks", "tests"} & row.keys()}
+    assert waiting == {"F12", "F13", "F20", "F22", "F23", "I9", "I16"}
+
+
+def test_a_name_that_is_not_there_is_found() -> None:
+    assert missing_tests(
+        {"F0": {"tests": ["faults/test_matrix.py::test_nothing_of_the_kind", "nowhere.py::test_a"]}}
+    ) == [
+        "faults/test_matrix.py::test_nothing_of_the_kind",
+        "nowhere.py::test_a",
+    ]
