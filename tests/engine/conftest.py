@@ -23,7 +23,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     return True
 
 
-def _lasting(url: str) -> Iterator[Ledger]:
+def lasting(url: str) -> Iterator[Ledger]:
     """The ledger, open throughout: one in memory is gone with its last handle."""
     ledger = Ledger(url)
     keeper = connect(url)
@@ -38,10 +38,10 @@ def _lasting(url: str) -> Iterator[Ledger]:
 
 @pytest.fixture(params=["memory", "sqlite"])
 def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ledger]:
-    yield from _lasting(f"memory://{tmp_path}" if request.param == "memory" else f"sqlite:///{tmp_path}/ledger.db")
+    yield from lasting(f"memory://{tmp_path}" if request.param == "memory" else f"sqlite:///{tmp_path}/ledger.db")
 
 
 @pytest.fixture
 def file_ledger(tmp_path: Path) -> Iterator[Ledger]:
     """One in a file, for what only a file can show."""
-    yield from _lasting(f"sqlite:///{tmp_path}/ledger.db")
+    yield from lasting(f"sqlite:///{tmp_path}/ledger.db")

@@ -32,13 +32,15 @@ class Ledger:
     """One ledger under test. `url` is what every process would connect to.
 
     definitions: the workflows that workers of this ledger ran, by type, for the replay at the end. replay_at_end: False
-    for tests that change the code under a run on purpose. namespaces: those that were connected to.
+    for tests that change the code under a run on purpose. namespaces: those that were connected to. worker_lease: of
+    workers that do not die; a test that counts attempts gives them one that no busy machine outlasts.
     """
 
     url: str
     definitions: dict[str, Callable[..., Any] | type] = field(default_factory=dict)
     replay_at_end: bool = True
     namespaces: set[str] = field(default_factory=set)
+    worker_lease: timedelta = LEASE
 
     @property
     def path(self) -> Path:
@@ -52,7 +54,7 @@ class Ledger:
 
     def worker(self, client: Client, *definitions: Any, **options: Any) -> Worker:
         """A worker for these workflows and activities, which replays every run that finishes."""
-        return Worker(client, **self.options(*definitions, **options))
+        return Worker(client, **self.options(*definitions, **{"lease": self.worker_lease, **options}))
 
     def options(self, *definitions: Any, **options: Any) -> dict[str, Any]:
         activities = [each for each in definitions if isinstance(each, ActivityDefinition)]
