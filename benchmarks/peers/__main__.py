@@ -87,7 +87,10 @@ def _keep(console: Console, found: Comparison, output: Path, *, publish_results:
     report.print_report(console, found)
     console.print(f"JSON, plots and the engines' log are in {output}", soft_wrap=True, highlight=False)
     if publish_results:
-        page = publish.publish_section("peers", report.to_markdown(found) + "\n\n![](benchmarks-peers.svg)")
+        page = publish.publish_section(
+            "peers",
+            report.to_markdown(found) + "\n\n![How many times worse than Pledger each engine is](benchmarks-peers.svg)",
+        )
         plot.draw(found, [page.with_name("benchmarks-peers.svg")])
         console.print(f"written into {page}", soft_wrap=True, highlight=False)
 
