@@ -389,6 +389,43 @@ async def test_a_damaged_history_is_named_and_parks_its_run(file_ledger: Ledger,
     change(file_ledger, "DELETE FROM pledger_run; DELETE FROM pledger_history")  # for the check at the end
 
 
+@activity.defn(task_queue="elsewhere")
+async def step_elsewhere() -> str:
+    return "done"
+
+
+@workflow.defn
+async def goes_elsewhere() -> str:
+    return await step_elsewhere()
+
+
+async def test_a_damaged_start_parks_its_run(file_ledger: Ledger) -> None:
+    async with file_ledger.connect() as client:
+        handle = await client.start_workflow(fragile, "", id="order-1")
+        change(file_ledger, "UPDATE pledger_message SET body = CAST('changed' AS BLOB)")
+        healthy = await client.start_workflow(fragile, "", id="order-2")
+        async with file_ledger.worker(client, fragile):
+            with pytest.raises(RunBlockedError, match="its start is damaged") as blocked:
+                await handle.result()
+            assert blocked.value.failure_type == CorruptHistoryError.__name__
+            assert await healthy.result() == "done"
+
+
+async def test_a_damaged_outcome_parks_its_run_and_holds_up_no_mail_of_others(file_ledger: Ledger) -> None:
+    async with file_ledger.connect() as client, file_ledger.worker(client, goes_elsewhere, step_elsewhere):
+        handle = await client.start_workflow(goes_elsewhere, id="order-1")
+        change(
+            file_ledger,
+            "UPDATE pledger_task SET state = 'done', outcome = CAST('changed' AS BLOB);"
+            "INSERT INTO pledger_wake SELECT run_key FROM pledger_run",
+        )
+        with pytest.raises(RunBlockedError, match=r"the outcome of 'step_elsewhere' \(event 2\) is damaged"):
+            await handle.result()
+        healthy = await client.start_workflow(goes_elsewhere, id="order-2")
+        async with file_ledger.connect() as other, file_ledger.worker(other, step_elsewhere, task_queue="elsewhere"):
+            assert await healthy.result() == "done"
+
+
 @pytest.mark.parametrize("body", ["CAST(replace(CAST(body AS TEXT), '17', '71') AS BLOB)", "substr(body, 2)"])
 async def test_a_damaged_end_is_not_told(file_ledger: Ledger, body: str) -> None:
     """The result of a closed run comes from one row: a client must not be given what is not the record."""

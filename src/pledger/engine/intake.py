@@ -14,11 +14,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from pledger import errors
-from pledger.engine.loading import take_message
+from pledger.engine.loading import take_message, take_outcome
 from pledger.engine.port.answers import Answer, Reply
 from pledger.engine.port.operations import ExpireTask, LogAttempts
 from pledger.engine.port.records import AttemptRecord, Request
-from pledger.engine.task_rows import decode_command, decode_failure, decode_outcome, encode_record
+from pledger.engine.task_rows import decode_command, decode_failure, encode_record
 from pledger.engine.verdicts import cancelled, timed_out, worker_lost
 from pledger.history import failures
 from pledger.history.events import ActivityFailed
@@ -338,19 +338,24 @@ class Intake:
 
     async def _read_mail_of(self, run: ActiveRun) -> None:
         run.forget_delivered()
-        for message in await self._store.read_inbox(run.chain_key):
-            take_message(run, message)
-        for task in await self._store.read_tasks(run.run_key):
-            self._take_task(run, task)
+        waiting = await self._store.read_inbox(run.chain_key)
+        tasks = await self._store.read_tasks(run.run_key)
+        try:
+            for message in waiting:
+                take_message(run, message)
+            for task in tasks:
+                if run.machine.awaits(task.event_id) and -task.event_id not in run.origins:
+                    take_outcome(run, task)
+        except errors.CorruptHistoryError as error:
+            self._runs.when_at_rest(run, functools.partial(self._park, run, error))
         if run.inputs and not run.gone:
             self._runs.make_ready(run)
         for request in await self._store.read_requests(run.run_key):
             self._runs.when_at_rest(run, functools.partial(self._answer, run, request))
 
-    def _take_task(self, run: ActiveRun, task: TaskRow) -> None:
-        waits = run.machine.awaits(task.event_id) and -task.event_id not in run.origins
-        if task.state == "done" and task.outcome is not None and waits:
-            run.add(decode_outcome(task.outcome), -task.event_id)
+    def _park(self, run: ActiveRun, error: errors.CorruptHistoryError) -> None:
+        if not run.gone:
+            self._runs.block(run, error)
 
     def _answer(self, run: ActiveRun, request: Request) -> None:
         if run.gone:

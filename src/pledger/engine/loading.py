@@ -138,8 +138,7 @@ class Loader:
         )
         try:
             await self._replay(run, row)
-            waiting = await self._store.read_inbox(row.chain_key)
-            tasks = await self._store.read_tasks(row.run_key)
+            with_row = await self._take_mail(run)
         except BaseException as error:
             await in_callback(self._loop, machine.destroy)
             if isinstance(error, (KeyboardInterrupt, asyncio.CancelledError)):
@@ -153,9 +152,7 @@ class Loader:
         if not self._runs.holds(row.owner):
             await in_callback(self._loop, machine.destroy)
             return
-        for message in waiting:
-            take_message(run, message)
-        self._take_tasks(run, tasks)
+        self._take_lost(run, with_row)
         for fired in machine.due_timers(self._clock.now_ms()):
             run.add(fired)
         self._runs.adopt(run)
@@ -172,14 +169,17 @@ class Loader:
         reader.check_end(row)
         run.time_ms, run.code = reader.time_ms, reader.code
 
-    def _take_tasks(self, run: ActiveRun, tasks: list[TaskRow]) -> None:
-        """Outcomes that wait for the run; and what became of eager attempts that died with their worker."""
-        if run.last_event == 0:
-            return
+    async def _take_mail(self, run: ActiveRun) -> set[int]:
+        """Hand the run its messages and the outcomes that wait for it; the activities that have a task row."""
+        for message in await self._store.read_inbox(run.chain_key):
+            take_message(run, message)
+        tasks = await self._store.read_tasks(run.run_key)
         for task in tasks:
-            if task.state == "done" and task.outcome is not None:
-                run.add(decode_outcome(task.outcome), -task.event_id)
-        with_row = {task.event_id for task in tasks}
+            take_outcome(run, task)
+        return {task.event_id for task in tasks}
+
+    def _take_lost(self, run: ActiveRun, with_row: set[int]) -> None:
+        """What became of eager attempts that died with their worker: pending activities that have no row."""
         for event_id, (command, scheduled_ms) in run.machine.pending_activities().items():
             if event_id not in with_row:
                 self._lost(run, event_id, command, scheduled_ms)
@@ -222,12 +222,15 @@ class Loader:
 
 
 def take_message(run: ActiveRun, message: Message) -> None:
-    """Make an inbox message an input of the run, once."""
+    """Make an inbox message an input of the run, once. Raises CorruptHistoryError for one that is damaged."""
     if not run.take(message.message_key):
         return
     match message.kind:
         case "start":
-            started = decode_started(message.body)
+            try:
+                started = decode_started(message.body)
+            except msgspec.MsgspecError as error:
+                raise _damaged(run, "its start", error) from error
             deadline = run.machine.definition.deadline
             if started.deadline_ms is None and deadline is not None:
                 # Whoever started it knew only the name; the deadline stands at the definition, which is here.
@@ -237,6 +240,25 @@ def take_message(run: ActiveRun, message: Message) -> None:
         case "signal":
             run.add(events.SignalReceived(message.name, message.body, message.message_id), message.message_key)
         case "cancel":
-            run.add(events.CancelRequested(message.body.decode(), message.message_id), message.message_key)
+            reason = message.body.decode(errors="replace")
+            run.add(events.CancelRequested(reason, message.message_id), message.message_key)
         case unknown:
             raise errors.InternalError(f"{run.identity} has a message of the unknown kind {unknown!r}")
+
+
+def take_outcome(run: ActiveRun, task: TaskRow) -> None:
+    """Make the outcome that waits in a task row, if there is one, an input of the run. Raises CorruptHistoryError."""
+    if task.state == "done" and task.outcome is not None:
+        try:
+            outcome = decode_outcome(task.outcome)
+        except msgspec.MsgspecError as error:
+            raise _damaged(run, f"the outcome of {task.activity_type!r} (event {task.event_id})", error) from error
+        run.add(outcome, -task.event_id)
+
+
+def _damaged(run: ActiveRun, what: str, error: Exception) -> errors.CorruptHistoryError:
+    return errors.CorruptHistoryError(
+        f"{run.identity}: {what} is damaged ({error}). The run is parked and nothing is changed; restore the file from "
+        f"a backup, or end the run",
+        run_id=run.identity.run_id,
+    )
