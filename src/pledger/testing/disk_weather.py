@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import random
 from typing import TYPE_CHECKING, Final, Protocol
 
+from pledger.testing.dice import fork
 from pledger.testing.disk_vfs import Failure, Step
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class DiskWeather:
     def __init__(self, process: Process, room: Room) -> None:
         self._process = process
         self._room = room
-        self._dice = random.Random(process.dice.getrandbits(64))  # noqa: S311 - seeded, as everything here
+        self._dice = fork(process.dice)
 
     def draw(self) -> float:
         return self._dice.random()

@@ -19,6 +19,7 @@ from pledger.engine.engine import Engine
 from pledger.engine.limits import Limits
 from pledger.engine.session import LoopHeart
 from pledger.engine.watchdog import Watchdog
+from pledger.testing.dice import fork
 from pledger.testing.journal import Caller, Program
 from pledger.testing.scheduler import NodeClock, NodeLoop
 
@@ -196,7 +197,7 @@ class Process:
             limits=self._limits,
             heart=LoopHeart(self.loop),
             watchdog=_Unwatched(),
-            randomness=random.Random(self.dice.getrandbits(64)),  # noqa: S311 - seeded, as everything here
+            randomness=fork(self.dice),
         )
 
     async def _run(self, program: Program, client: Client) -> None:

@@ -64,6 +64,7 @@ class NodeClock:
 class NodeLoop(asyncio.AbstractEventLoop):
     """The event loop of one node. What it lacks (sockets, signals, subprocesses) a simulated process does not have.
 
+    ready: the callbacks whose turn has come, in their order; none of them runs while the node is paused.
     Work for an executor runs inline, at a moment of its own. unhandled: told of what nobody caught.
     """
 
@@ -77,7 +78,7 @@ class NodeLoop(asyncio.AbstractEventLoop):
         self.dead = False
         self._unhandled = unhandled
         self._scheduler = scheduler
-        self._ready: deque[asyncio.Handle] = deque()
+        self.ready: deque[asyncio.Handle] = deque()
         self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
         self._ordinals = itertools.count()
         self._tasks: list[asyncio.Task[Any]] = []
@@ -87,7 +88,7 @@ class NodeLoop(asyncio.AbstractEventLoop):
     def kill(self) -> None:
         """Nothing of this node runs any more. Its tasks stay referenced: their clean-up must not run by collection."""
         self.dead = True
-        self._ready.clear()
+        self.ready.clear()
         self._timers.clear()
 
     def dispose(self) -> None:
@@ -114,16 +115,16 @@ class NodeLoop(asyncio.AbstractEventLoop):
 
     # For the scheduler ------------------------------------------------------------------------------------------------
 
-    @property
-    def has_ready(self) -> bool:
-        return bool(self._ready) and not self.paused
-
     def next_timer(self) -> float | None:
         """The true time of the earliest timer, or None."""
         timers = self._timers
-        while timers and timers[0][2].cancelled():
+        if self.paused or not timers:
+            return None
+        while timers[0][2].cancelled():
             heapq.heappop(timers)
-        return self.clock.true(timers[0][0]) if timers and not self.paused else None
+            if not timers:
+                return None
+        return self.clock.true(timers[0][0])
 
     def ring(self) -> None:
         """The earliest timer is due: its callback is ready, and those of all that are due with it."""
@@ -132,11 +133,11 @@ class NodeLoop(asyncio.AbstractEventLoop):
         while timers and timers[0][0] <= due_s:
             handle = heapq.heappop(timers)[2]
             if not handle.cancelled():
-                self._ready.append(handle)
+                self.ready.append(handle)
 
     def step(self) -> None:
         """Run the next ready callback."""
-        handle = self._ready.popleft()
+        handle = self.ready.popleft()
         if not handle.cancelled():
             asyncio._set_running_loop(self)  # noqa: SLF001 - documented for event loops
             try:
@@ -154,7 +155,7 @@ class NodeLoop(asyncio.AbstractEventLoop):
     ) -> asyncio.Handle:
         handle = asyncio.Handle(callback, args, self, context)
         if not self.dead:
-            self._ready.append(handle)
+            self.ready.append(handle)
         return handle
 
     call_soon_threadsafe = call_soon  # type: ignore[assignment] # one thread is all there is
@@ -295,7 +296,8 @@ class Scheduler:
 
     def _run_ready(self) -> None:
         trace, draw = self._trace, self._draw
-        while ready := [node for node in self.nodes if node.has_ready]:
+        # Every step comes by here: hence no call for what a look at two attributes tells.
+        while ready := [node for node in self.nodes if node.ready and not node.paused]:
             node = ready[int(draw() * len(ready))] if len(ready) > 1 else ready[0]
             self.steps += 1
             self._at_once += 1

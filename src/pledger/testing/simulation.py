@@ -17,7 +17,6 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
@@ -27,26 +26,23 @@ from pledger.machine import guards
 from pledger.machine.definitions import ActivityDefinition, WorkflowDefinition
 from pledger.store.memory import State
 from pledger.testing.audit import Auditor
+from pledger.testing.conditions import Conditions
+from pledger.testing.dice import fork
+from pledger.testing.fault_plan import FaultPlan
 from pledger.testing.faults import Faults
 from pledger.testing.handles import Ledger, MemoryLedger
 from pledger.testing.invariants import ALL, Invariant
 from pledger.testing.journal import Program, Then
-from pledger.testing.process import Process, Surroundings
-from pledger.testing.scheduler import LivelockError, NodeClock, Scheduler
+from pledger.testing.process import Surroundings
+from pledger.testing.scheduler import LivelockError, Scheduler
+from pledger.testing.seats import Seats
 from pledger.testing.world import World
 
-#: The store's clock at the start: any time that is not now, so that a look at a real clock is found out.
-EPOCH_MS: Final = 1_000_000_000_000
 #: Faults happen for so long at most (virtual seconds).
 FAULTS_LAST_S: Final = 60.0
 #: So long after they stopped everything must have finished.
 SETTLE: Final = timedelta(minutes=10)
 DEPLOY_WITHIN_S: Final = 20.0
-#: The jumps of the store's clock.
-_JUMP_FORWARD_S: Final = 3600.0
-_JUMP_BACK_S: Final = 60.0
-#: How long a process stands still, or is cut off, at most.
-_PAUSE_MAX_S: Final = 15.0
 
 
 class SimulationFailedError(AssertionError):
@@ -58,18 +54,6 @@ class SimulationFailedError(AssertionError):
         self.notes = list(notes)
         told = "\n".join(violations)
         super().__init__(f"seed {seed}: {told}\n\nThe last of what happened (virtual seconds):\n" + "\n".join(notes))
-
-
-@dataclass(slots=True)
-class _Seat:
-    """A place for a process: who sits there has this name and serves these queues (none: a mere client)."""
-
-    name: str
-    namespace: str
-    task_queues: list[str]
-    limits: Limits
-    lives: int = 0
-    process: Process | None = None
 
 
 class Simulation:
@@ -110,53 +94,59 @@ class Simulation:
             raise UsageError(f"store={store!r} is not known: use 'memory' or 'sqlite'.")
         guards.install()
         self.seed = seed
-        self.hits: Counter[str] = Counter()
         self.programs: list[Program] = []
         self._workflows = {each.name: each for each in map(WorkflowDefinition.of, workflows)}
         self._deploy = {each.name: each for each in map(WorkflowDefinition.of, deploy)}
         self.workflows = self._workflows | self._deploy
-        self._dice = random.Random(f"simulation {seed}")  # noqa: S311 - a test, no secret
-        self._faults = faults or Faults()
-        self._settle_s = settle.total_seconds()
-        self._activities = activities
         self.activities = {each.name: each for each in activities}
-        self._scheduler = Scheduler(self._new_dice())
-        self._clock_ahead_ms = 0
-        self.auditor = Auditor(self._store_ms, self._deploy)
+        self._dice = random.Random(f"simulation {seed}")  # noqa: S311 - a test, no secret
+        self._settle_s = settle.total_seconds()
+        self._scheduler = Scheduler(fork(self._dice))
+        self._conditions = Conditions(self._scheduler, faults or Faults())
+        self.auditor = Auditor(self._conditions.store_ms, self._deploy)
         self._ledger = self._new_ledger(store, durability)
         self.world = World(
-            self._new_dice(),
-            faults=lambda: self._faults,
-            hit=self._hit,
+            fork(self._dice),
+            faults=lambda: self._conditions.faults,
+            hit=self._conditions.hit,
             began=self.auditor.attempt_began,
             crowded=lambda worker, most: self.auditor.violated("limits are kept", f"{worker} runs more than {most}"),
         )
-        self._surroundings = Surroundings(
+        surroundings = Surroundings(
             self._scheduler,
             self._ledger,
             self.auditor,
-            faults=lambda: self._faults,
-            hit=self._hit,
+            faults=lambda: self._conditions.faults,
+            hit=self._conditions.hit,
             workflows=lambda: list(self._workflows.values()),
-            activities=lambda worker, most: [self.world.watch(each, worker, most) for each in self._activities],
+            activities=lambda worker, most: [self.world.watch(each, worker, most) for each in activities],
         )
-        self._lives: list[Process] = []
-        self._code = "code-1"
-        self._calm = False
-        places = len(namespaces)
-        self._seats = [
-            _Seat(
-                f"worker-{n + 1}",
-                namespaces[n % places],
-                # The first one of a namespace serves them all, so that every queue is served.
-                [each for each in task_queues if n < places or each == task_queues[0] or self._toss()],
-                limits or self._draw_limits(),
-            )
-            for n in range(workers)
-        ]
-        self._seats += [
-            _Seat(f"client-{n + 1}", namespaces[n % places], [], self._draw_limits()) for n in range(clients)
-        ]
+        self._seats = Seats(
+            self._conditions, surroundings, self._dice, programs=self.programs, all_closed=self._all_closed
+        )
+        self._seats.set_out(workers, clients, limits, task_queues, namespaces)
+        self._plan = FaultPlan(self._conditions, self._scheduler, self._seats, self._ledger, self.auditor, self._dice)
+
+    def _new_ledger(self, store: str, durability: str) -> Ledger:
+        if store == "memory":
+            return MemoryLedger(self._conditions.store_ms)
+        # Imported here: whoever simulates in memory does not pay for SQLite.
+        from pledger.testing.sqlite_ledger import SqliteLedger  # noqa: PLC0415
+
+        return SqliteLedger(
+            self.auditor,
+            clock=self._conditions.store_ms,
+            dice=fork(self._dice),
+            durability=durability,
+            cut_power=self._cut_power,
+        )
+
+    def _cut_power(self, kind: str) -> None:
+        self._plan.cut_power(kind)
+
+    @property
+    def hits(self) -> Counter[str]:
+        return self._conditions.hits
 
     @property
     def state(self) -> State:
@@ -187,10 +177,8 @@ class Simulation:
 
         then: what it does with the run meanwhile. options: as in `Client.start_workflow`.
         """
-        seat = int(self._dice.random() * len(self._seats))
-        program = Program(
-            workflow, args, id, then, self._dice.random() * within_s, seat, self._seats[seat].namespace, options
-        )
+        seat, namespace = self._seats.draw_place()
+        program = Program(workflow, args, id, then, self._dice.random() * within_s, seat, namespace, options)
         self.programs.append(program)
         return program
 
@@ -198,9 +186,8 @@ class Simulation:
         """Run everything to its end: with faults for a while, then without. Raises SimulationFailedError."""
         with _quiet():
             try:
-                for seat in self._seats:
-                    self._sit_down(seat)
-                self._plan_faults()
+                self._seats.fill()
+                self._plan.begin()
                 if self._deploy:
                     self._scheduler.at(self._dice.random() * DEPLOY_WITHIN_S, self._deploy_now)
                 self._run(self._all_done, FAULTS_LAST_S)
@@ -212,8 +199,7 @@ class Simulation:
                 self.auditor.violations += self._ledger.flaws()
                 self._stop_if_violated()
             finally:
-                for life in self._lives:
-                    life.dispose()
+                self._seats.dispose()
                 self._ledger.dispose()
 
     def check(self, *invariants: Invariant) -> None:
@@ -247,6 +233,8 @@ class Simulation:
     def _is_hopeless(self, program: Program) -> bool:
         """Its run is parked for good, since its rows were changed behind the ledger's back."""
         auditor = self.auditor
+        if not auditor.parked:
+            return False
         return any(auditor.records[run_key].run_id in program.journal.run_ids for run_key in auditor.parked)
 
     def _all_closed(self) -> bool:
@@ -263,201 +251,22 @@ class Simulation:
 
     def _shut_down(self) -> None:
         """Everybody leaves, and must be able to."""
-        self._calm = True
-        for seat in self._seats:
-            if seat.process is not None:
-                seat.process.leave()
-        if not self._run(lambda: all(each.process is None for each in self._seats), self.now_s + self._settle_s):
-            for seat in self._seats:
-                if seat.process is not None:
-                    tasks = "; ".join(seat.process.loop.pending())
-                    self.auditor.violated("processes can shut down", f"{seat.process.name} waits: {tasks}")
+        self._seats.leave()
+        if not self._run(lambda: not self._seats.present(), self.now_s + self._settle_s):
+            for hindered in self._seats.hindered():
+                self.auditor.violated("processes can shut down", hindered)
         self._stop_if_violated()
 
-    # Processes --------------------------------------------------------------------------------------------------------
-
-    def _sit_down(self, seat: _Seat) -> None:
-        seat.lives += 1
-        number = self._seats.index(seat)
-        drift = self._faults.clock_drift
-        if drift:
-            self._hit("clock_drift")
-        clock = NodeClock(self._dice.random() * 1e6, 1.0 + (2 * self._dice.random() - 1) * drift)
-        clock.jump(self._scheduler.now_s, 0.0)
-        seat.process = Process(
-            self._surroundings,
-            f"{seat.name}.{seat.lives}",
-            dice=self._new_dice(),
-            clock=clock,
-            code=self._code,
-            namespace=seat.namespace,
-            task_queues=seat.task_queues,
-            limits=seat.limits,
-            programs=[each for each in self.programs if each.seat == number and not each.done],
-            on_end=lambda: self._stand_up(seat),
-        )
-        self._lives.append(seat.process)
-
-    def _stand_up(self, seat: _Seat) -> None:
-        """The process has ended; after a while another one takes its place."""
-        seat.process = None
-        self._scheduler.bury()
-        if not self._calm or not self._all_closed():
-            self._scheduler.at(self.now_s + self._dice.random() * 8.0, lambda: self._take_seat(seat))
-
-    def _take_seat(self, seat: _Seat) -> None:
-        if seat.process is None and not (self._calm and self._all_closed()):
-            self._sit_down(seat)
-
-    def _draw_limits(self) -> Limits:
-        return Limits(
-            concurrent_activities_max=self._dice.choice([1, 3, 1000]),
-            cached_runs_max=self._dice.choice([1, 3, 1000]),
-            lease_ms=self._dice.choice([2_000, 5_000]),
-            verified_share=self._dice.choice([0.0, 0.5]),
-        )
-
-    def _toss(self) -> bool:
-        return self._dice.random() < 0.5  # noqa: PLR2004 - heads or tails
-
-    def _new_ledger(self, store: str, durability: str) -> Ledger:
-        if store == "memory":
-            return MemoryLedger(self._store_ms)
-        # Imported here: whoever simulates in memory does not pay for SQLite.
-        from pledger.testing.sqlite_ledger import SqliteLedger  # noqa: PLC0415
-
-        return SqliteLedger(
-            self.auditor,
-            clock=self._store_ms,
-            dice=self._new_dice(),
-            durability=durability,
-            cut_power=self._cut_power,
-        )
-
-    def _new_dice(self) -> random.Random:
-        """One for each who draws, so that a draw more in one place does not shift the others."""
-        return random.Random(self._dice.getrandbits(64))  # noqa: S311 - seeded, as everything here
-
-    # Faults -----------------------------------------------------------------------------------------------------------
-
-    def _hit(self, kind: str) -> None:
-        self.hits[kind] += 1
-
-    def _store_ms(self) -> int:
-        return EPOCH_MS + self._clock_ahead_ms + int(self._scheduler.now_s * 1000)
-
-    def _plan_faults(self) -> None:
-        plans: list[tuple[float, Callable[[], None]]] = [
-            (self._faults.kill, self._kill_one),
-            (self._faults.restart, self._restart_one),
-            (self._faults.pause, self._pause_one),
-            (self._faults.cut_off, self._cut_one_off),
-            (self._faults.clock_jump, self._jump_clock),
-            (self._faults.power_loss, lambda: self._cut_power("power_loss")),
-            (self._faults.disk_full, self._fill_disk),
-            (self._faults.bit_flip, self._flip_bit),
-        ]
-        for rate, act in plans:
-            if rate > 0:
-                self._plan(rate, act)
-
-    def _plan(self, rate: float, act: Callable[[], None]) -> None:
-        def happen() -> None:
-            if not self._calm:
-                act()
-                self._plan(rate, act)
-
-        self._scheduler.at(self.now_s + self._dice.expovariate(rate), happen)
-
     def _calm_down(self) -> None:
-        """No more faults. Who is paused goes on, and fresh code comes, which takes up parked runs."""
-        self._faults = Faults()
-        self._calm = True
-        self._ledger.is_full = False
-        for seat in self._seats:
-            if seat.process is not None:
-                seat.process.loop.paused = seat.process.cut_off = False
+        """No more faults, and fresh code comes, which takes up parked runs."""
+        self._plan.end()
         if self._deploy or any(run.blocked is not None for run in self.state.runs.values()):
             self._deploy_now()
-            for seat in self._seats:
-                if seat.process is not None:
-                    seat.process.leave()
+            self._seats.leave()
 
     def _deploy_now(self) -> None:
         """From now on processes start with the new code."""
-        self._code, self._workflows = "code-2", self.workflows
-
-    def _anybody(self) -> Process | None:
-        present = [each.process for each in self._seats if each.process is not None]
-        return present[int(self._dice.random() * len(present))] if present else None
-
-    def _kill_one(self) -> None:
-        process = self._anybody()
-        if process is not None:
-            process.kill("kill")
-
-    def _restart_one(self) -> None:
-        process = self._anybody()
-        if process is not None:
-            self._hit("restart")
-            process.leave()
-
-    def _cut_power(self, kind: str) -> None:
-        self._hit(kind)
-        self._ledger.lose_power()
-        for seat in self._seats:
-            if seat.process is not None:
-                seat.process.end(kind)
-
-    def _fill_disk(self) -> None:
-        self._scheduler.note("the disk is full")
-        self._ledger.is_full = True
-        self._scheduler.at(self.now_s + self._dice.random() * _PAUSE_MAX_S, self._free_disk)
-
-    def _flip_bit(self) -> None:
-        run_key = self._ledger.flip_bit()
-        if run_key is not None:
-            self._hit("bit_flip")
-            self._scheduler.note(f"a bit of the history of run {run_key} flips")
-
-    def _free_disk(self) -> None:
-        self._scheduler.note("the disk has room again")
-        self._ledger.is_full = False
-
-    def _pause_one(self) -> None:
-        process = self._anybody()
-        if process is None or process.loop.paused:
-            return
-        self._hit("pause")
-        process.note("paused")
-        process.loop.paused = True
-        # Leases are 2 s or 5 s: most pauses outlast them, some do not.
-        self._scheduler.at(self.now_s + self._dice.random() * _PAUSE_MAX_S, lambda: self._resume(process))
-
-    def _cut_one_off(self) -> None:
-        process = self._anybody()
-        if process is None or process.cut_off:
-            return
-        self._hit("cut_off")
-        process.note("cut off")
-        process.cut_off = True
-        self._scheduler.at(self.now_s + self._dice.random() * _PAUSE_MAX_S, lambda: setattr(process, "cut_off", False))
-
-    def _resume(self, process: Process) -> None:
-        if process.loop.paused:
-            process.note("goes on")
-            process.loop.paused = False
-
-    def _jump_clock(self) -> None:
-        self._hit("clock_jump")
-        by_s = (1 - 2 * self._dice.random()) ** 3
-        by_s *= _JUMP_FORWARD_S if by_s > 0 else _JUMP_BACK_S
-        by_ms = int(by_s * 1000)
-        if by_ms < 0:
-            self.auditor.clock_goes_back(-by_ms)
-            self._scheduler.at(self.now_s + _PAUSE_MAX_S + 5.0, lambda: self.auditor.clock_is_known(-by_ms))
-        self._clock_ahead_ms += by_ms
-        self._scheduler.note(f"the store's clock jumps by {by_s:.3f} s")
+        self._seats.code, self._workflows = "code-2", self.workflows
 
 
 @contextmanager
