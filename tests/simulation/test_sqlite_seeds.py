@@ -13,8 +13,8 @@ import pytest
 from tests.simulation.running import simulate
 from tests.simulation.seeds import chunks, run_chunk
 
-#: What `make test` runs. About 350 ms each on one core.
-SEEDS = range(200)
+#: What `make test` runs. About 200 ms each on one core.
+SEEDS = range(400)
 CHUNK = 10
 
 
