@@ -77,6 +77,7 @@ CASES = [
     Case("approval", w.Approval, (4.0,), decide),
     Case("handlers", w.Handlers, (2,), act_twice),
     Case("cancellable", w.cancellable, (3.0,), cancel, frozenset({"completed", "cancelled"})),
+    Case("tidying", w.tidying, (3.0,)),
     Case("stubborn", w.stubborn, (5.0,), cancel, frozenset({"completed", "cancelled"})),
     Case("retrying", w.retrying, ("one",)),
     Case("at-most-once", w.at_most_once, (4,)),

@@ -139,6 +139,17 @@ async def cancellable(length_s: float) -> str:
 
 
 @workflow.defn
+async def tidying(length_s: float) -> str:
+    """Cleans up whatever ends it; leaving memory is no end."""
+    await step("untidy")
+    try:
+        await asyncio.sleep(length_s)
+    finally:
+        await undo("untidy")
+    return "tidy"
+
+
+@workflow.defn
 async def stubborn(length_s: float) -> str:
     """Is cancelled, and finishes all the same."""
     try:
@@ -294,6 +305,7 @@ WORKFLOWS = [
     Approval,
     Handlers,
     cancellable,
+    tidying,
     stubborn,
     retrying,
     at_most_once,

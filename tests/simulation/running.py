@@ -19,7 +19,7 @@ def prepare(seed: int, faults: Faults | None = None, cases: Sequence[Case] = (),
     """faults: by default the seed draws its own mix. cases: by default it draws some.
     options: further ones of the simulation."""
     dice = random.Random(f"cases {seed}")
-    workers = dice.choice([1, 2, 3])
+    workers = options.pop("workers", dice.choice([1, 2, 3]))
     sim = Simulation(
         seed,
         workflows=WORKFLOWS,

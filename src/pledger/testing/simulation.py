@@ -43,6 +43,9 @@ FAULTS_LAST_S: Final = 60.0
 #: So long after they stopped everything must have finished.
 SETTLE: Final = timedelta(minutes=10)
 DEPLOY_WITHIN_S: Final = 20.0
+#: So long after the last fault every session of the dead is buried, and its runs are claimed: leases and empty seats
+#: are shorter.
+BURIED_WITHIN_S: Final = 30.0
 
 
 class SimulationFailedError(AssertionError):
@@ -258,8 +261,10 @@ class Simulation:
         self._stop_if_violated()
 
     def _calm_down(self) -> None:
-        """No more faults, and fresh code comes, which takes up parked runs."""
+        """No more faults. Once the last of the dead are buried, fresh code comes, which takes up parked runs: a burial
+        counts against the runs of the dead, and may be the one too many."""
         self._plan.end()
+        self._run(self._all_closed, self.now_s + BURIED_WITHIN_S)
         if self._deploy or any(run.blocked is not None for run in self.state.runs.values()):
             self._deploy_now()
             self._seats.leave()

@@ -131,8 +131,12 @@ class SqliteLedger:
         """What is committed. Looked up anew after each change of the disk."""
         self._close_graves()
         if self._seen is None or self._seen[0] != self.disk.changes:
-            with self._looking() as connection:
-                state = read_state(lambda sql, bindings: connection.execute(sql, bindings).fetchall(), self._clock)
+            try:
+                with self._looking() as connection:
+                    state = read_state(lambda sql, bindings: connection.execute(sql, bindings).fetchall(), self._clock)
+            except (apsw.CorruptError, apsw.NotADBError) as error:
+                self._auditor.violated("the file is sound", f"it cannot be read: {error}")
+                return State(self._clock) if self._seen is None else self._seen[1]
             self._seen = self.disk.changes, state
         return self._seen[1]
 

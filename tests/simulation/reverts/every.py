@@ -1,0 +1,7 @@
+"""All planted bugs."""
+
+from __future__ import annotations
+
+from tests.simulation.reverts import of_a_disk, of_attempts, of_runs, of_the_store
+
+EVERY = [*of_the_store.REVERTS, *of_attempts.REVERTS, *of_runs.REVERTS, *of_a_disk.REVERTS]
