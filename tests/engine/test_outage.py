@@ -58,3 +58,38 @@ async def test_an_outage_is_told_once_however_many_runs_wait(caplog: pytest.LogC
     begun, over = (each.getMessage() for each in caplog.records if each.levelname == "WARNING")
     assert begun.endswith("go on by themselves once it is back: the disk is full")
     assert over.startswith("the store is back after ")
+
+
+class FullForOneAnswer(MemoryStore):
+    def __init__(self, state: State) -> None:
+        super().__init__(state)
+        self.refused = 0
+
+    async def answer_request(self, request_key: int, answer: bytes | None, failure: bytes | None) -> None:
+        if not self.refused:
+            self.refused += 1
+            raise errors.StoreUnavailableError("the disk is full")
+        await super().answer_request(request_key, answer, failure)
+
+
+async def test_an_answer_that_the_store_could_not_take_is_given_again(caplog: pytest.LogCaptureFixture) -> None:
+    @workflow.defn
+    class Waits:
+        @workflow.run
+        async def run(self) -> None:
+            await asyncio.Event().wait()
+
+        @workflow.query
+        def mood(self) -> str:
+            return "patient"
+
+    state = State()
+    store = FullForOneAnswer(state)
+    here, there = Connection(store), Connection(MemoryStore(state))
+    async with asyncio.timeout(PATIENCE_S), Worker(Client(here), workflows=[Waits]):
+        await Client(here).start_workflow(Waits, id="order-1")
+        assert await Client(there).handle("order-1").query("mood") == "patient"
+    await there.close()
+    await here.close()
+    assert store.refused == 1
+    assert not caplog.records

@@ -18,6 +18,7 @@ from pledger.engine.loading import take_message, take_outcome
 from pledger.engine.port.answers import Answer, Reply
 from pledger.engine.port.operations import ExpireTask, LogAttempts
 from pledger.engine.port.records import AttemptRecord, Request
+from pledger.engine.runs import AGAIN_S
 from pledger.engine.task_rows import decode_command, decode_failure, encode_record
 from pledger.engine.verdicts import cancelled, timed_out, worker_lost
 from pledger.history import failures
@@ -90,6 +91,7 @@ class Intake:
         self._task: asyncio.Task[None] | None = None
         self._loads: set[asyncio.Task[None]] = set()
         self._loading: set[int] = set()
+        self._answers: set[asyncio.Task[None]] = set()
 
     # From this process ------------------------------------------------------------------------------------------------
 
@@ -97,13 +99,13 @@ class Intake:
         self._task = self._loop.create_task(self._run(), name="pledger-intake")
 
     async def stop(self) -> None:
-        """Claim nothing more; runs that are being loaded arrive first."""
+        """Claim nothing more; runs that are being loaded arrive first, and answers are given."""
         self._stopping = True
         self._wake.set()
         if self._task is not None:
             await self._task
-        if self._loads:
-            await asyncio.wait(list(self._loads))
+        if under_way := [*self._loads, *self._answers]:
+            await asyncio.wait(under_way)
 
     def changed(self) -> None:
         """Another process may have written, or there is an ownerless run with mail."""
@@ -366,8 +368,17 @@ class Intake:
         except Exception as error:  # noqa: BLE001 - whatever it is, the one who asks must not be left waiting
             failure = encode_record(failures.from_exception(error))
         task = self._loop.create_task(self._store.answer_request(request.request_key, answer, failure))
-        self._loads.add(task)
-        task.add_done_callback(self._loaded)
+        self._answers.add(task)
+        task.add_done_callback(functools.partial(self._answered, run.run_key))
+
+    def _answered(self, run_key: int, task: asyncio.Task[None]) -> None:
+        """An answer that the store could not take is given again: the question is still open there."""
+        self._answers.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, errors.StoreUnavailableError):
+            self._loop.call_later(AGAIN_S, self.mail, run_key)
+        elif error is not None:
+            logger.error("the answer to a query could not be written", exc_info=error)
 
 
 def _identity_of(task: TaskRow) -> RunIdentity:
