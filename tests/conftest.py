@@ -1,6 +1,7 @@
 """What a test run says at its end, summed up over all its processes.
 
-What the simulations did: a fault that was never hit proves nothing. And on which Pythons the golden histories replayed.
+What the simulations did: a fault that was never hit proves nothing. How many processes were killed. On which Pythons
+golden histories replayed.
 """
 
 from __future__ import annotations
@@ -11,6 +12,10 @@ from dataclasses import dataclass, field
 import pytest
 
 from pledger.testing.faults import DISK_KINDS, KINDS
+
+#: When so many workflows were killed at all their commits, there must have been so many kills.
+CASES_FOR_ALL = 30
+KILLS_MIN = 500
 
 
 @dataclass
@@ -69,6 +74,38 @@ class Simulated:
                 sums.tell(terminalreporter)
 
 
+class Killed:
+    """The sums of what `tests/crashes` records."""
+
+    def __init__(self) -> None:
+        self.sums: Counter[str] = Counter()
+
+    @property
+    def too_few(self) -> bool:
+        return self.sums["cases"] >= CASES_FOR_ALL and self.sums["kills"] < KILLS_MIN
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        for name, value in report.user_properties if report.when == "call" else ():
+            if name == "killed" and isinstance(value, dict):
+                self.sums += Counter(value)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if self.too_few:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if not self.sums:
+            return
+        sums = self.sums
+        terminalreporter.section("crash points")
+        terminalreporter.line(
+            f"{sums['kills']:,} kills of {sums['cases']} workflows, at every commit; {sums['second']:,} in the recovery"
+        )
+        if self.too_few:
+            terminalreporter.line(f"TOO FEW: it must be {KILLS_MIN:,}", red=True)
+
+
 class Pythons:
     """The versions that `tests/histories/test_golden.py` found."""
 
@@ -88,4 +125,5 @@ class Pythons:
 def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):  # the workers' reports arrive where the tests were started
         config.pluginmanager.register(Simulated(), "pledger-simulated")
+        config.pluginmanager.register(Killed(), "pledger-killed")
         config.pluginmanager.register(Pythons(), "pledger-pythons")

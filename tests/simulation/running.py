@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from pledger.testing import Faults, Simulation
-from tests.reference.activities import ACTIVITIES
+from tests.reference import activities, further, workflows
 from tests.reference.cases import CASES, Case, every_run_ends_as_it_may, start
-from tests.reference.workflows import WORKFLOWS
 
 #: Runs of one seed, when it draws its own.
 RUNS = 6
@@ -22,8 +21,8 @@ def prepare(seed: int, faults: Faults | None = None, cases: Sequence[Case] = (),
     workers = options.pop("workers", dice.choice([1, 2, 3]))
     sim = Simulation(
         seed,
-        workflows=WORKFLOWS,
-        activities=ACTIVITIES,
+        workflows=[*workflows.WORKFLOWS, *further.WORKFLOWS],
+        activities=[*activities.ACTIVITIES, *further.ACTIVITIES],
         faults=Faults.swarm(seed, options.get("store", "memory")) if faults is None else faults,
         workers=workers,
         task_queues=["default", "elsewhere"],

@@ -71,9 +71,13 @@ class JumpingLoop(asyncio.SelectorEventLoop):
         self, executor: Any, func: Callable[..., T], *args: Any
     ) -> asyncio.Future[T]:
         future = super().run_in_executor(executor, func, *args)
+        self.hold(future)
+        return future
+
+    def hold(self, future: asyncio.Future[Any]) -> None:
+        """Let the clock stand still until the future is done: something outside of virtual time is at work on it."""
         self._threads += 1
         future.add_done_callback(self._thread_done)
-        return future
 
     def _thread_done(self, _: asyncio.Future[Any]) -> None:
         self._threads -= 1

@@ -1,0 +1,57 @@
+"""The reference workflows as processes that are killed run them: every case, with the truth of its ending."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pledger.testing.journal import Program
+from tests.crashes.apart import apart, set_apart
+from tests.reference import activities, changing, further, workflows
+from tests.reference.cases import CASES, FURTHER, Case
+from tests.reference.truths import TRUTHS, Truth
+
+ACTIVITIES: Final = [*activities.ACTIVITIES, *further.ACTIVITIES, apart]
+WORKFLOWS: Final = [*workflows.WORKFLOWS, *further.WORKFLOWS, set_apart]
+#: A process has a worker for each.
+QUEUES: Final = ("default", "elsewhere")
+
+
+@dataclass(frozen=True)
+class Crash:
+    """deploy: whether the code changes while the run is open."""
+
+    case: Case
+    truth: Truth
+    deploy: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.case.name
+
+    def programs(self) -> list[Program]:
+        """What clients do, in each life of their process anew."""
+        case = self.case
+        return [
+            Program(case.workflow, case.args, case.name, case.then, 0.0, 0, options=dict(case.options))
+            for _ in range(case.times)
+        ]
+
+    def workflows(self, *, new: bool = True) -> Sequence[Callable[..., Any] | type]:
+        return [*WORKFLOWS, *(changing.AFTER if new else changing.BEFORE)]
+
+
+def _all() -> list[Crash]:
+    changed = [
+        Case("mended", changing.mended, ("one",)),
+        Case("extended", changing.with_a_step_more, ("one",)),
+    ]
+    still = [*CASES, *FURTHER, Case("set-apart", set_apart, ("apart",))]
+    return [
+        *(Crash(each, TRUTHS[each.name]) for each in still),
+        *(Crash(each, TRUTHS[each.name], deploy=True) for each in changed),
+    ]
+
+
+CRASHES: Final = {each.name: each for each in _all()}

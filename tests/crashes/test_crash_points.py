@@ -1,0 +1,39 @@
+"""Every reference workflow in real processes on a real file, killed by SIGKILL before and after each commit, and in a
+part of the recoveries once more. How many kills that were stands at the end of the test run."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.crashes.cases import CRASHES
+
+ROOT = Path(__file__).parents[2]
+#: The share of the crash points whose recovery is killed too. `python -m tests.crashes` does it for all.
+SECOND = 0.3
+#: A case takes a second or two; a life that hangs is ended by its own virtual clock.
+PATIENCE_S = 280
+#: Cases of one test: what a process imports, its children need not.
+CHUNK = 3
+
+
+def chunks() -> list[list[str]]:
+    names = list(CRASHES)
+    return [names[at : at + CHUNK] for at in range(0, len(names), CHUNK)]
+
+
+@pytest.mark.parametrize("names", chunks(), ids=" ".join)
+def test_killed_at_every_commit(names: list[str], record_property: Callable[[str, object], None]) -> None:
+    command = [sys.executable, "-m", "tests.crashes", *names, "--second", str(SECOND)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
+    assert done.returncode == 0, done.stderr
+    figures = json.loads(done.stdout)
+    # Before and after each commit, of which there are not fewer than the lease's, the run's, and those of the way out.
+    assert min(figures["cases"].values()) > 8
+    assert figures["kills"] == figures["points"] + figures["second"]
+    record_property("killed", {"cases": len(names), "kills": figures["kills"], "second": figures["second"]})
