@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import re
 from collections.abc import AsyncIterator, Callable, Coroutine
 from datetime import datetime, timedelta
@@ -242,6 +243,14 @@ class Client:
     async def ledger(self) -> dict[str, Any]:
         """About the database: its kind, place, version, durability and size, as the store tells it."""
         return await self.connection.store.describe()
+
+    async def back_up(self, path: str | os.PathLike[str]) -> int:
+        """Copy the whole ledger, all namespaces, as it is at one instant, to a new file; everybody goes on meanwhile.
+
+        Gives its size in bytes. The file is a ledger by itself, with mode 0600, checked and on the disk on return.
+        Raises UsageError when it is there already, or for a ledger in memory; StoreError when it cannot be written.
+        """
+        return await self.connection.store.back_up(os.fspath(path))
 
     async def now(self) -> datetime:
         """The ledger's time, with zone (UTC)."""

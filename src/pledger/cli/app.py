@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from pledger.cli.backup import backup
 from pledger.cli.check import check
 from pledger.cli.doctor import doctor
 from pledger.cli.endings import cancel, terminate
@@ -44,6 +45,7 @@ app.command()(cancel)
 app.command()(terminate)
 app.command()(replay)
 app.command()(check)
+app.command()(backup)
 app.command()(doctor)
 
 

@@ -26,6 +26,7 @@ COMMANDS = (
     "terminate",
     "replay",
     "check",
+    "backup",
     "doctor",
 )
 

@@ -194,4 +194,11 @@ class Store(Ledger, Mailbox, Tasks, Sessions, Requests, Protocol):
         """What `pledger doctor` shows: kind, version, durability, file and schema."""
         ...
 
+    async def back_up(self, path: str) -> int:
+        """Copy all that is committed to a new file; its size in bytes. Whole and on the disk, or not there at all.
+
+        Raises UsageError when the file is there already, or for a ledger that lies in no file.
+        """
+        ...
+
     async def close(self) -> None: ...

@@ -32,7 +32,7 @@ from pledger.engine.port.records import (
     SessionRow,
     TaskRow,
 )
-from pledger.errors import InternalError, PledgerError
+from pledger.errors import InternalError, PledgerError, UsageError
 from pledger.history.transition import StoredTransition
 from pledger.store.memory import ledger, mailbox, requests, sessions, tasks
 from pledger.store.memory.faults import Faults
@@ -202,6 +202,9 @@ class MemoryStore(MemoryHandle):
 
     async def describe(self) -> dict[str, Any]:
         return {"kind": "memory", "durability": "none: gone with the process", "runs": len(self.state.runs)}
+
+    async def back_up(self, path: str) -> int:
+        raise UsageError(f"a ledger in memory has no file to copy to {path}. Use sqlite:/// for what is to be kept.")
 
 
 class NamedStates:

@@ -12,6 +12,7 @@ import apsw
 
 from pledger.engine.port.answers import Answer
 from pledger.engine.port.operations import Operation
+from pledger.store.sqlite.backup import back_up
 from pledger.store.sqlite.commit import write_batch
 from pledger.store.sqlite.database import enter_database
 from pledger.store.sqlite.files import file_system
@@ -53,6 +54,12 @@ class SqliteStore(SqliteLedger, SqliteMailbox, SqliteTasks, SqliteSessions, Sqli
             "wal_bytes": _size(database.path + "-wal"),
             "page_size": page_size,
         }
+
+    async def back_up(self, path: str) -> int:
+        self._check_open()
+        database = self._database
+        # In a thread: it takes as long as the ledger is large, and this process goes on meanwhile.
+        return await asyncio.to_thread(back_up, Path(database.path), Path(path), database.host.vfs)
 
 
 def open_sqlite(
