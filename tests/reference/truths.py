@@ -186,6 +186,7 @@ TRUTHS: dict[str, Truth] = {
         ends(None, "reserve", "undo reserve", status="cancelled"),
         between([], ["reserve"], "cancelled"),
     ),
+    "tidying": ends("tidy", "untidy", "undo untidy"),
     "stubborn": either(
         ends("undisturbed"), ends_with_receipts("finish anyway"), between([], ["finish anyway"], "cancelled")
     ),

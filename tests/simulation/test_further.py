@@ -1,4 +1,4 @@
-"""The reference workflows that no seed of `test_seeds.py` draws, each under the mixes of faults that some seeds draw."""
+"""The reference workflows that no seed of `test_seeds.py` draws, each under the mixes of faults that seeds draw."""
 
 from __future__ import annotations
 
