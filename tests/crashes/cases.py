@@ -48,6 +48,8 @@ def _all() -> list[Crash]:
         Case("extended", changing.with_a_step_more, ("one",)),
     ]
     still = [*CASES, *FURTHER, Case("set-apart", set_apart, ("apart",))]
+    without = [each.name for each in [*still, *changed] if each.name not in TRUTHS]
+    assert not without, f"say in tests/reference/truths.py how these must end: {', '.join(without)}"
     return [
         *(Crash(each, TRUTHS[each.name]) for each in still),
         *(Crash(each, TRUTHS[each.name], deploy=True) for each in changed),
