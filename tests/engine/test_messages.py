@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pledger import Client, activity, workflow
+from pledger import Client, RetryPolicy, activity, workflow
 from pledger.engine.port import operations
 from pledger.errors import (
     CancelledError,
@@ -362,6 +362,49 @@ async def test_a_query_that_fails_leaves_the_run_as_it_was(ledger: Ledger) -> No
         await handle.signal(Order.finish)
         assert await handle.result() == []
         assert len((await handle.history()).events) == 3
+
+
+async def test_a_query_that_wakes_somebody_leaves_the_run_as_it_was(ledger: Ledger) -> None:
+    begun, shipped = asyncio.Event(), asyncio.Event()
+    made: list[str] = []
+
+    @activity.defn(retry_policy=RetryPolicy(maximum_attempts=1))
+    async def ship() -> str:
+        made.append("attempt")
+        begun.set()
+        await shipped.wait()
+        return "shipped"
+
+    @workflow.defn
+    class Waits:
+        def __init__(self) -> None:
+            self.paid = asyncio.Event()
+
+        @workflow.run
+        async def run(self) -> str:
+            shipping = workflow.start_activity(ship)
+            await self.paid.wait()
+            return await shipping
+
+        @workflow.signal
+        def pay(self) -> None:
+            self.paid.set()
+
+        @workflow.query
+        def is_paid(self) -> bool:
+            self.paid.set()
+            return True
+
+    async with ledger.connect() as client, ledger.worker(client, Waits, ship):
+        handle = await client.start_workflow(Waits, id="order-1")
+        await begun.wait()
+        for _ in range(2):
+            with pytest.raises(QueryFailedError, match="woke somebody up"):
+                await handle.query(Waits.is_paid)
+        await handle.signal(Waits.pay)
+        shipped.set()
+        assert await handle.result() == "shipped"
+    assert made == ["attempt"]
 
 
 async def test_a_query_without_a_worker_says_so(ledger: Ledger) -> None:

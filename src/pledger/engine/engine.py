@@ -256,7 +256,7 @@ class Engine:
             if future.done():
                 return
             try:
-                future.set_result(None if run.gone else run.machine.query(name, args))
+                future.set_result(None if run.gone else self.runs.query(run, name, args))
             except Exception as error:  # noqa: BLE001 - whatever it is, the caller must not be left waiting
                 future.set_exception(error)
 

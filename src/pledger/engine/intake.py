@@ -364,7 +364,7 @@ class Intake:
             return  # whoever has the run next finds the question still open
         answer = failure = None
         try:
-            answer = run.machine.query(request.name, request.body)
+            answer = self._runs.query(run, request.name, request.body)
         except Exception as error:  # noqa: BLE001 - whatever it is, the one who asks must not be left waiting
             failure = encode_record(failures.from_exception(error))
         task = self._loop.create_task(self._store.answer_request(request.request_key, answer, failure))

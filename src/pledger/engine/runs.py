@@ -19,7 +19,7 @@ from pledger.engine.active_run import ActiveRun
 from pledger.engine.alarms import Alarms
 from pledger.engine.building import Builder, InFlight
 from pledger.engine.port.answers import Reply, Started
-from pledger.engine.port.operations import Block, Release
+from pledger.engine.port.operations import Block, PutTask, Release
 from pledger.history import events, failures, tracebacks, transition
 from pledger.history.events import ActivityCompleted, ActivityFailed, Command
 from pledger.machine.generators import stage
@@ -414,6 +414,25 @@ class Runs:
         waiting, run.waiting = run.waiting, ()
         for ask in waiting:
             ask()
+
+    def query(self, run: ActiveRun, name: str, args: bytes) -> bytes:
+        """Ask a run at rest. Raises what `Machine.query` raises."""
+        try:
+            return run.machine.query(name, args)
+        finally:
+            if run.machine.spoiled and not run.releasing:
+                self._begin_again(run)
+
+    def _begin_again(self, run: ActiveRun) -> None:
+        """Its memory is not what its history says: let go of it, for whoever replays it. Its attempts go on."""
+        for row in self.activities.leave_behind(run.run_key, ()):
+            self._committer.submit(PutTask(run.fence, row), lambda _: None)
+        run.releasing = True
+        self.let_go(Release(run.run_key, run.fence, 0), lambda: self._left(run))
+
+    def _left(self, run: ActiveRun) -> None:
+        self.forget(run, "the run was handed back")
+        self.activities.rows.left(run.run_key)
 
     # Blocking and releasing -------------------------------------------------------------------------------------------
 

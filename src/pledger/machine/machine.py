@@ -41,6 +41,7 @@ class Machine:
 
     due: the heap of its timers, (time in ms, event id); those that were cancelled too, until they come to the top.
     unhandled_signals: those that nobody took. refusals: why, of live ones, for the engine to tell and clear.
+    spoiled: a query has changed what only the code may change; a replay mends it.
     unfinished: the signals whose async handlers were at work when the code ended the run, live, for the engine to tell.
 
     Activate it from a plain callback only (see `loop`), one activation at a time.
@@ -66,6 +67,7 @@ class Machine:
         self.unhandled_signals: tuple[events.SignalReceived, ...] = ()
         self.refusals: tuple[tuple[events.SignalReceived, str], ...] = ()
         self.unfinished: tuple[str, ...] = ()
+        self.spoiled = False
         self._context: RunContext | None = None
         self._instance: Any = None
         self._main: WorkflowTask[Any] | None = None
@@ -437,6 +439,7 @@ class Machine:
             began = context.loop.take_back(mark)
             context.read_only = None
         if began:
+            self.spoiled = True  # whoever it woke is awake in memory, and not by the record
             raise errors.QueryFailedError(f"query {name!r} of {self.identity} woke somebody up: it may only read")
         violation = guards.take_violation()
         if violation is not None:
