@@ -2,7 +2,7 @@
 # uv) and nothing else. ARGS goes through to the program: make test ARGS='-k replay', make demo ARGS='--kills 20'.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench docs lock clean
+.PHONY: help demo test check format bench prove docs lock clean
 
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -36,6 +36,9 @@ format: $(STAMP)  ## mend format and lint where a tool can
 
 bench: $(STAMP)  ## the workloads of benchmarks/, with table, plot and JSON; PEERS=1: other engines beside it
 	$(BIN)/python -m benchmarks$(if $(PEERS),.peers) $(ARGS)
+
+prove: $(STAMP)  ## try to break every promise: seeds, planted bugs, models, interpreters (docs/proof.md)
+	$(BIN)/python -m proof $(ARGS)
 
 docs: $(STAMP)  ## docs/ to HTML in build/docs; broken links and examples that fail are errors
 	$(BIN)/pytest tests/docs $(ARGS)

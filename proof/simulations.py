@@ -1,0 +1,80 @@
+"""Seeds of the simulation, over the store in memory and over SQLite on a simulated disk."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from pledger.testing import SimulationFailedError
+from pledger.testing.faults import DISK_KINDS, KINDS
+from proof.results import Simulated, Violation
+from proof.spread import spread
+from tests.simulation.running import simulate
+
+#: Seeds of one job: few enough that the cores end at about the same time.
+CHUNK: Final = 20
+#: From so many seeds on every fault must have been hit.
+SEEDS_FOR_ALL: Final = {"memory": 500, "sqlite": 150}
+FAULTS: Final = {"memory": KINDS, "sqlite": KINDS + DISK_KINDS}
+_TESTS: Final = {"memory": "test_seeds.py", "sqlite": "test_sqlite_seeds.py"}
+
+
+@dataclass
+class Part:
+    """What some of the seeds came to."""
+
+    seeds: int = 0
+    seconds: float = 0.0
+    steps: int = 0
+    runs: int = 0
+    hits: Counter[str] = field(default_factory=Counter)
+    violations: list[Violation] = field(default_factory=list)
+
+    def add(self, other: Part) -> None:
+        self.seeds += other.seeds
+        self.seconds += other.seconds
+        self.steps += other.steps
+        self.runs += other.runs
+        self.hits += other.hits
+        self.violations += other.violations
+
+
+def run(store: str, seeds: range, done: Callable[[int], None]) -> tuple[Simulated, list[Violation]]:
+    """done: told of seeds that are over."""
+    sums = Part()
+    chunks = [seeds[at : at + CHUNK] for at in range(0, len(seeds), CHUNK)]
+    for part in spread(_run_chunk, [(store, chunk) for chunk in chunks]):
+        sums.add(part)
+        done(part.seeds)
+    missed = missed_faults(store, sums.seeds, sums.hits)
+    for kind in missed:
+        sums.violations.append(
+            Violation(f"{store}: the fault {kind} was never hit", f"make prove ARGS='--only {store}'")
+        )
+    hours = sums.seconds / 3600
+    found = Simulated(store, seeds.start, sums.seeds, hours, sums.steps, sums.runs, dict(sums.hits), missed)
+    return found, sums.violations
+
+
+def missed_faults(store: str, seeds: int, hits: Counter[str]) -> list[str]:
+    return [kind for kind in FAULTS[store] if not hits[kind]] if seeds >= SEEDS_FOR_ALL[store] else []
+
+
+def _run_chunk(job: tuple[str, range]) -> Part:
+    store, seeds = job
+    part = Part()
+    for seed in seeds:
+        part.seeds += 1
+        try:
+            sim = simulate(seed, store=store)
+        except SimulationFailedError as error:
+            again = f"PLEDGER_SEEDS={seed} make test ARGS=tests/simulation/{_TESTS[store]}"
+            part.violations.append(Violation(f"{store}, seed {seed}: {error.violations[0]}", again))
+            continue
+        part.seconds += sim.now_s
+        part.steps += sim.steps
+        part.runs += len(sim.state.runs)
+        part.hits += sim.hits
+    return part

@@ -1,0 +1,23 @@
+"""Work spread over all cores, in processes."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from typing import TypeVar
+
+Job = TypeVar("Job")
+T = TypeVar("T")
+
+
+def spread(work: Callable[[Job], T], jobs: Sequence[Job]) -> Iterator[T]:
+    """What each job gives, in the order in which they end. `work` is a function of a module.
+
+    Processes are new ones and not forks: what one job patches or loads is in no other's way.
+    """
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(os.cpu_count(), mp_context=context, max_tasks_per_child=50) as pool:
+        for done in as_completed([pool.submit(work, job) for job in jobs]):
+            yield done.result()
