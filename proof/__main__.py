@@ -13,12 +13,14 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from benchmarks import machine
-from proof import determinism, models, planted, publish, report, simulations
+from proof import determinism, models, planted, processes, publish, report, simulations
 from proof.results import Proof, Stage
 from tests.simulation.reverts.every import EVERY
 
 OUTPUT: Final = machine.ROOT / "build/proof"
-STAGES: Final = ("memory", "sqlite", "planted", "models", "determinism")
+STAGES: Final = ("memory", "sqlite", "planted", "models", "kills", "contention", "determinism")
+#: Of eight processes on one file.
+CONTENTION_S: Final = 60
 
 #: Columns where there is no terminal to ask.
 LOG_WIDTH: Final = 130
@@ -29,6 +31,7 @@ def main(
     seeds: Annotated[int, typer.Option(min=1, help="Of the simulation in memory.")] = 2_000,
     sqlite_seeds: Annotated[int, typer.Option(min=1, help="Of the simulation over SQLite.")] = 400,
     first: Annotated[int, typer.Option(min=0, help="The first seed of each.")] = 0,
+    kills: Annotated[int, typer.Option(min=0, help="Of real processes, at least; each commit in any case.")] = 500,
     only: Annotated[str, typer.Option(metavar="memory,models", help="These stages.", show_default="all")] = "",
     full: Annotated[bool, typer.Option("--full", help="Also the largest model: some minutes, 2 GB.")] = False,
     output: Annotated[Path, typer.Option(help="Where the JSON goes.", show_default="build/proof")] = OUTPUT,
@@ -48,7 +51,7 @@ def main(
         for name in _chosen(only):
             seeds_of = range(first, first + (sqlite_seeds if name == "sqlite" else seeds))
             bar = progress.add_task(name, total=_size(name, seeds_of, full=full))
-            stage = _run(name, seeds_of, lambda n, bar=bar: progress.advance(bar, n), full=full)  # type: ignore[misc]
+            stage = _run(name, seeds_of, lambda n, bar=bar: progress.advance(bar, n), full=full, kills=kills)  # type: ignore[misc]
             proof.stages.append(stage)
             progress.remove_task(bar)
             console.print(report.in_a_line(stage), soft_wrap=True, highlight=False)
@@ -72,10 +75,10 @@ def _chosen(names: str) -> list[str]:
 
 def _size(name: str, seeds: range, *, full: bool) -> int:
     sizes = {"planted": len(EVERY), "models": len(models.jobs(full=full)), "determinism": len(determinism.MINORS)}
-    return sizes.get(name, len(seeds))
+    return sizes.get(name, len(seeds) if name in simulations.FAULTS else 1)
 
 
-def _run(name: str, seeds: range, done: Callable[[int], None], *, full: bool) -> Stage:
+def _run(name: str, seeds: range, done: Callable[[int], None], *, full: bool, kills: int) -> Stage:
     began = time.perf_counter()
     stage = Stage(name, 0.0, [])
     match name:
@@ -83,6 +86,10 @@ def _run(name: str, seeds: range, done: Callable[[int], None], *, full: bool) ->
             stage.planted, stage.violations = planted.run(done)
         case "models":
             stage.explored, stage.violations = models.run(done, full=full)
+        case "kills":
+            stage.real, stage.violations = processes.kill(kills, done)
+        case "contention":
+            stage.real, stage.violations = processes.contend(CONTENTION_S, done)
         case "determinism":
             stage.replayed, stage.violations = determinism.run(done)
         case _:

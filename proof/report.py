@@ -59,6 +59,7 @@ def _sum(stage: Stage) -> str:
     if stage.replayed:
         pythons = ", ".join(each.python for each in stage.replayed)
         said.append(f"{stage.replayed[0].histories} golden histories on Python {pythons}")
+    said += [", ".join(f"{name} {figure:,}" for name, figure in each.figures.items()) for each in stage.real]
     return "; ".join(said)
 
 

@@ -57,6 +57,13 @@ class Replayed(msgspec.Struct, frozen=True):
     environments: int
 
 
+class Real(msgspec.Struct, frozen=True):
+    """What real processes went through, in figures."""
+
+    name: str
+    figures: dict[str, int]
+
+
 class Stage(msgspec.Struct):
     """seconds: how long it took. What it found is in the lists of its kind."""
 
@@ -67,6 +74,7 @@ class Stage(msgspec.Struct):
     planted: list[Planted] = []
     explored: list[Explored] = []
     replayed: list[Replayed] = []
+    real: list[Real] = []
 
 
 class Proof(msgspec.Struct):

@@ -1,0 +1,76 @@
+"""The page of the proof: its figures come from a run, and what it names is there."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from proof import publish
+from proof.results import Explored, Planted, Proof, Real, Replayed, Simulated, Stage, Violation
+from tests.simulation.reverts.every import EVERY
+
+ROOT = Path(__file__).parents[3]
+PAGE = publish.PAGE.read_text(encoding="utf-8")
+TESTS = sorted(set(re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", PAGE)))
+PLANTED = sorted(set(re.findall(r"`([a-z]+(?:_[a-z]+)+)`", PAGE)))
+
+
+def proof(violations: list[Violation] | None = None) -> Proof:
+    simulated = Simulated("memory", 0, 600, 4.5, 2_000_000, 3_600, {"kill": 12_345}, [])
+    return Proof(
+        datetime(2026, 1, 2, 3, 4, tzinfo=UTC),
+        {"commit": "abc"},
+        [
+            Stage("memory", 61.0, violations or [], simulated=[simulated]),
+            Stage("planted", 2.0, [], planted=[Planted("no_fence", "memory", 7, "one writer per run")]),
+            Stage("models", 3.0, [], explored=[Explored("a model", "a guard", 1_234, 9, 5)]),
+            Stage("kills", 0.0, [], real=[Real("kills", {"kills": 5_678})]),
+            Stage("determinism", 4.0, [], replayed=[Replayed("3.12", 30, 500, 3)]),
+        ],
+    )
+
+
+def test_only_what_is_between_the_marks_changes(tmp_path: Path) -> None:
+    page = tmp_path / "proof.md"
+    page.write_text(f"before\n{publish.BEGIN}of an earlier run\n{publish.END}after\n", encoding="utf-8")
+    publish.publish(proof(), page)
+    text = page.read_text(encoding="utf-8")
+    assert text.startswith("before\n")
+    assert text.endswith("after\n")
+    assert "of an earlier run" not in text
+    for told in ("02 January 2026", "1 min 10 s", "12,345", "5,678", "no fence", "1,234", "3.12", "| pause | NEVER |"):
+        assert told in text
+
+
+def test_a_violation_is_published_with_its_command(tmp_path: Path) -> None:
+    page = tmp_path / "proof.md"
+    page.write_text(publish.BEGIN + publish.END, encoding="utf-8")
+    publish.publish(proof([Violation("seed 17: timers never early", "make again")]), page)
+    assert "VIOLATED: seed 17: timers never early; again: `make again`" in page.read_text(encoding="utf-8")
+
+
+def test_a_page_without_marks_is_refused(tmp_path: Path) -> None:
+    page = tmp_path / "proof.md"
+    page.write_text("nothing", encoding="utf-8")
+    with pytest.raises(ValueError, match="marks"):
+        publish.publish(proof(), page)
+    assert page.read_text(encoding="utf-8") == "nothing"
+
+
+def test_what_was_written_is_read_back(tmp_path: Path) -> None:
+    written = proof()
+    written.write(tmp_path / "proof.json")
+    assert Proof.read(tmp_path / "proof.json") == written
+
+
+@pytest.mark.parametrize(("file", "test"), TESTS)
+def test_a_test_that_the_page_names_is_there(file: str, test: str) -> None:
+    assert f"def {test}" in (ROOT / file).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_planted_bug_that_the_page_names_is_there(name: str) -> None:
+    assert name in {revert.name for revert in EVERY}
