@@ -24,7 +24,7 @@ from pledger import RetryPolicy, activity, errors, workflow
 from pledger.engine.limits import Limits
 from pledger.engine.port.verbs import Store
 from pledger.store.sqlite.sqlfiles import load_queries
-from pledger.testing import Environment, Faults, Simulation, simulation
+from pledger.testing import Environment, Faults, Simulation, seats
 from pledger.testing.scheduler import NodeClock
 from tests.cases.harness import BEGAN
 from tests.cases.virtual import out_of_reach
@@ -398,7 +398,7 @@ def test_STO_09_what_the_workers_clocks_show_moves_nothing(
 ) -> None:
     """One worker's clock is ten minutes ahead, the other's an hour behind; both drift by what a machine's may."""
     skews_s: Iterator[float] = iter([600.0, -3_600.0])
-    monkeypatch.setattr(simulation, "NodeClock", lambda offset_s, rate: NodeClock(next(skews_s, 0.0), rate))
+    monkeypatch.setattr(seats, "NodeClock", lambda offset_s, rate: NodeClock(next(skews_s, 0.0), rate))
     sim = Simulation(
         seed,
         store=store,

@@ -141,5 +141,6 @@ PORT: Final[dict[str, tuple[str, ...] | str]] = {
     "drop_requests": "as ask",
     "wait_for_change": "a hint; the model's workers may look at any moment",
     "describe": "a read for people",
+    "back_up": "a read for people",
     "close": "the end of a handle",
 }
