@@ -16,15 +16,18 @@ SAMPLES: Final = 300
 RECORD_BYTES: Final = 128
 
 
-def commit_times_ms(directory: Path) -> list[float]:
-    """What a durable commit of a single row takes: the floor under anything that this disk is to keep."""
+def commit_times_ms(directory: Path, samples: int = SAMPLES, idle_s: float = 0.0) -> list[float]:
+    """What a durable commit of a single row takes: the floor under anything that this disk is to keep.
+
+    idle_s: how long nothing goes on before each of them. A machine that has to wake up first takes longer.
+    """
     with closing(apsw.Connection(str(directory / "probe.db"))) as connection:
         execute = connection.cursor().execute
         execute("PRAGMA journal_mode = WAL").fetchall()
         execute("PRAGMA synchronous = FULL")
         execute("CREATE TABLE IF NOT EXISTS probe (number INTEGER PRIMARY KEY, record BLOB)")
         record = os.urandom(RECORD_BYTES)
-        return _times_ms(lambda: execute("INSERT INTO probe (record) VALUES (?)", (record,)))
+        return _times_ms(lambda: execute("INSERT INTO probe (record) VALUES (?)", (record,)), samples, idle_s)
 
 
 def fsync_times_ms(directory: Path) -> list[float]:
@@ -36,7 +39,7 @@ def fsync_times_ms(directory: Path) -> list[float]:
             file.write(record)
             os.fsync(file.fileno())
 
-        return _times_ms(append)
+        return _times_ms(append, SAMPLES)
 
 
 def bytes_on_disk(database: Path) -> int:
@@ -45,9 +48,11 @@ def bytes_on_disk(database: Path) -> int:
     return database.stat().st_size + (log.stat().st_size if log.exists() else 0)
 
 
-def _times_ms(action: Callable[[], object]) -> list[float]:
+def _times_ms(action: Callable[[], object], samples: int, idle_s: float = 0.0) -> list[float]:
     times = []
-    for _ in range(SAMPLES):
+    for _ in range(samples):
+        if idle_s:
+            time.sleep(idle_s)
         started = time.perf_counter()
         action()
         times.append((time.perf_counter() - started) * 1000)

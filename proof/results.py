@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
 
@@ -27,6 +29,24 @@ class Simulated(msgspec.Struct, frozen=True):
     runs: int
     hits: dict[str, int]
     missed: list[str]
+
+    def joined(self, other: Simulated) -> Simulated:
+        """Both as one run: the other's seeds follow. Raises ValueError when they do not."""
+        if other.first != self.first + self.seeds:
+            raise ValueError(
+                f"{self.store}: the seeds from {other.first} do not follow those up to {self.first + self.seeds - 1}"
+            )
+        hits = Counter(self.hits) + Counter(other.hits)
+        return Simulated(
+            self.store,
+            self.first,
+            self.seeds + other.seeds,
+            self.hours + other.hours,
+            self.steps + other.steps,
+            self.runs + other.runs,
+            dict(hits),
+            [kind for kind in self.missed if not hits[kind]],
+        )
 
 
 class Planted(msgspec.Struct, frozen=True):
@@ -96,3 +116,26 @@ class Proof(msgspec.Struct):
     @classmethod
     def read(cls, file: Path) -> Proof:
         return msgspec.json.decode(file.read_bytes(), type=cls)
+
+
+def merge(proofs: Iterable[Proof]) -> Proof:
+    """Several runs of the same code on the same machine as one. Of a simulation the seeds are added up; of any other
+    stage the newest counts. Raises ValueError when they do not fit together."""
+    ordered = sorted(proofs, key=lambda proof: proof.started)
+    first = ordered[0]
+    if any(proof.machine != first.machine for proof in ordered):
+        raise ValueError("these are of different machines, or of different code")
+    stages: dict[str, Stage] = {}
+    for stage in sorted((stage for proof in ordered for stage in proof.stages), key=_first_seed):
+        earlier = stages.get(stage.name)
+        stages[stage.name] = _joined(earlier, stage) if earlier is not None and stage.simulated else stage
+    return Proof(first.started, first.machine, list(stages.values()))
+
+
+def _first_seed(stage: Stage) -> int:
+    return stage.simulated[0].first if stage.simulated else 0
+
+
+def _joined(one: Stage, other: Stage) -> Stage:
+    simulated = [each.joined(follows) for each, follows in zip(one.simulated, other.simulated, strict=True)]
+    return Stage(one.name, one.seconds + other.seconds, [*one.violations, *other.violations], simulated)

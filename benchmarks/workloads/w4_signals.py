@@ -5,12 +5,15 @@ import time
 from typing import Final
 
 from benchmarks.bench import Bench
+from benchmarks.disk import commit_times_ms
 from benchmarks.figures import Figure, Values, Workload, percentile
 from benchmarks.programs import Done, Waiter
 from pledger import Client
 
 ROUND_TRIPS: Final = 300
 PARKED: Final = 40
+#: How long they wait, on average.
+PARKED_S: Final = 0.13
 
 #: A worker keeps 1,000 runs in memory: of these the first have left it.
 EVICTING: Final = 1_100
@@ -24,10 +27,12 @@ async def measure(bench: Bench) -> Values:
             times_ms = await _round_trips(client, "run", round_trips)
             parked_ms = await _parked(client)
             evicted_ms = await _evicted(client)
+    rested_ms = commit_times_ms(bench.directory, PARKED, PARKED_S)
     return {
         "p50_ms": percentile(times_ms, 50),
         "parked_p50_ms": percentile(parked_ms, 50),
         "evicted_p50_ms": percentile(evicted_ms, 50),
+        "rested_commit_ms": percentile(rested_ms, 50),
         "p99_ms": percentile(times_ms, 99),
         "parked_p99_ms": percentile(parked_ms, 99),
     }
@@ -81,6 +86,7 @@ WORKLOAD: Final = Workload(
         Figure("p50_ms", "start, signal, result, p50", "ms", target=1.5),
         Figure("parked_p50_ms", "signal and result of a parked run, p50", "ms", target=1.5),
         Figure("evicted_p50_ms", "the same of one that had left memory, p50", "ms", target=1.5),
+        Figure("rested_commit_ms", "a bare commit after the rest of a parked run, p50", "ms"),
         Figure("p99_ms", "start, signal, result, p99", "ms"),
         Figure("parked_p99_ms", "parked, p99", "ms"),
     ),

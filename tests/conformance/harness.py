@@ -13,7 +13,7 @@ import pytest
 
 from pledger.engine.port.answers import Answer, Started
 from pledger.engine.port.operations import Append, Operation, Send, StartRun, Terminate
-from pledger.engine.port.records import RunRow, TaskRow
+from pledger.engine.port.records import Outlook, RunRow, TaskRow
 from pledger.engine.port.verbs import Store
 from pledger.history.transition import StoredTransition
 from pledger.store.memory import MemoryStore, State
@@ -200,6 +200,20 @@ async def claim_tasks(store: Store, session_key: int, now_ms: int = NOW, **chang
         "limit": 100,
     }
     return await store.claim_tasks(session_key, now_ms, **fields | changes)
+
+
+async def look(store: Store, session_key: int, now_ms: int = NOW, **changes: Any) -> Outlook:
+    fields: dict[str, Any] = {
+        "namespace": "default",
+        "task_queue": "default",
+        "codes": {"fulfil": "code-1"},
+        "held": [],
+    }
+    return await store.look(session_key, now_ms, **fields | changes)
+
+
+async def next_due_ms(store: Store, namespace: str, task_queue: str) -> int | None:
+    return (await look(store, 0, namespace=namespace, task_queue=task_queue)).due_ms
 
 
 def sqlite_of(store: Store) -> SqliteStore:

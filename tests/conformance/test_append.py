@@ -14,6 +14,7 @@ from tests.conformance.harness import (
     NOW,
     append,
     claim,
+    next_due_ms,
     open_session,
     owned_run,
     ownerless_run,
@@ -110,7 +111,7 @@ async def test_nothing_changes_a_closed_run(store: Store) -> None:
     await store.ask(run.run_key, "query", "status", b"[]", NOW + 1_000)
     await store.close_session(session)
     assert await claim(store, await open_session(store), NOW + 10**9) == []
-    assert await store.next_due_ms("default", "default") is None
+    assert await next_due_ms(store, "default", "default") is None
     assert await store.read_run(run.run_key) == closed
     assert await store.read_history(run.run_key) == history
     assert await store.read_tasks(run.run_key) == []

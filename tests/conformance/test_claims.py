@@ -12,6 +12,7 @@ from tests.conformance.harness import (
     Clock,
     append,
     claim,
+    next_due_ms,
     open_session,
     owned_run,
     ownerless_run,
@@ -197,21 +198,21 @@ async def test_a_block_keeps_what_the_runs_activities_brought(store: Store) -> N
 
 async def test_next_due_is_the_earliest_of_runs_without_owner(store: Store) -> None:
     session = await open_session(store)
-    assert await store.next_due_ms("default", "default") is None
+    assert await next_due_ms(store, "default", "default") is None
     await sleeping_run(store, session, "never", None)
-    assert await store.next_due_ms("default", "default") is None
+    assert await next_due_ms(store, "default", "default") is None
     await sleeping_run(store, session, "b", NOW + 20)
     await sleeping_run(store, session, "a", NOW + 30, workflow_type="archive")
     await sleeping_run(store, session, "gpu", NOW + 5, task_queue="gpu")
     owned = await owned_run(store, session, "owned")
     await write(store, append(owned, due_ms=NOW + 1))
-    assert await store.next_due_ms("default", "default") == NOW + 20
+    assert await next_due_ms(store, "default", "default") == NOW + 20
     await sleeping_run(store, session, "c", NOW + 10, workflow_type="zebra")
-    assert await store.next_due_ms("default", "default") == NOW + 10
-    assert await store.next_due_ms("default", "gpu") == NOW + 5
+    assert await next_due_ms(store, "default", "default") == NOW + 10
+    assert await next_due_ms(store, "default", "gpu") == NOW + 5
 
 
 async def test_a_blocked_run_is_never_due_by_time(store: Store) -> None:
     run = await owned_run(store, await open_session(store))
     await write(store, Block(run.run_key, run.fence, b"{}", "code-1"))
-    assert await store.next_due_ms("default", "default") is None
+    assert await next_due_ms(store, "default", "default") is None

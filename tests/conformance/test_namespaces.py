@@ -13,6 +13,7 @@ from tests.conformance.harness import (
     append,
     claim,
     claim_tasks,
+    next_due_ms,
     open_session,
     owned_run,
     ownerless_run,
@@ -77,12 +78,12 @@ async def test_what_waits_too_long_is_ended_in_its_namespace_only(store: Store) 
 async def test_what_is_due_next_is_that_of_the_namespace(store: Store) -> None:
     session = await open_session(store, namespace="a")
     await let_go(store, await owned_run(store, session, namespace="a"), NOW + 5)
-    assert await store.next_due_ms("b", "default") is None
+    assert await next_due_ms(store, "b", "default") is None
     await let_go(store, await owned_run(store, await open_session(store, namespace="b"), namespace="b"), NOW + 9)
-    assert (await store.next_due_ms("a", "default"), await store.next_due_ms("b", "default")) == (NOW + 5, NOW + 9)
+    assert (await next_due_ms(store, "a", "default"), await next_due_ms(store, "b", "default")) == (NOW + 5, NOW + 9)
     await run_with_tasks(store, await open_session(store, namespace="c"), "c")
-    assert await store.next_due_ms("c", "default") == NOW
-    assert await store.next_due_ms("b", "default") == NOW + 9
+    assert await next_due_ms(store, "c", "default") == NOW
+    assert await next_due_ms(store, "b", "default") == NOW + 9
 
 
 async def test_sessions_are_shown_and_buried_in_their_namespace_only(store: Store, clock: Clock) -> None:

@@ -17,6 +17,7 @@ from tests.conformance.harness import (
     Clock,
     append,
     claim_tasks,
+    next_due_ms,
     open_session,
     owned_run,
     task,
@@ -64,7 +65,7 @@ async def test_claims_take_due_rows_oldest_first(store: Store) -> None:
     assert [row.event_id for row in first] == [4, 3]
     assert [row.event_id for row in await claim_tasks(store, session)] == [6]
     assert await claim_tasks(store, session) == []
-    assert await store.next_due_ms("default", "default") == NOW + 1
+    assert await next_due_ms(store, "default", "default") == NOW + 1
 
 
 async def test_a_claimed_row_is_the_record_of_the_attempt(store: Store) -> None:

@@ -66,6 +66,12 @@ async def send_two(caller: Caller) -> None:
     await caller.signal(w.Errands.send, "near", 1.0, message_id="near")
 
 
+async def send_two_more(caller: Caller) -> None:
+    await asyncio.sleep(10)
+    await caller.signal(w.LastErrands.send, "far", 5.0, message_id="far")
+    await caller.signal(w.LastErrands.send, "near", 1.0, message_id="near")
+
+
 async def cancel(caller: Caller) -> None:
     await asyncio.sleep(10)
     await caller.cancel("the customer changed her mind")
@@ -110,6 +116,7 @@ CASES = [
     Case("wait-condition-met", w.Approval, (), approve),
     Case("wait-condition-timed-out", w.Approval),
     Case("async-signal-handler", w.Errands, (2,), send_two),
+    Case("handlers-awaited", w.LastErrands, (), send_two_more),
     Case("retries-exhausted", w.retries_exhausted),
     Case("failure-with-causes", w.failure),
     Case("run-cancelled", w.run_cancelled, (), cancel),

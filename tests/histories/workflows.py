@@ -241,6 +241,24 @@ class Errands:
         self.done.append(await take_s(errand, seconds))
 
 
+@workflow.defn
+class LastErrands:
+    """Ends after one errand, but not before those that are under way."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+
+    @workflow.run
+    async def run(self) -> list[str]:
+        await workflow.wait_condition(lambda: bool(self.done))
+        await workflow.wait_condition(workflow.all_handlers_finished)
+        return self.done
+
+    @workflow.signal
+    async def send(self, errand: str, seconds: float) -> None:
+        self.done.append(await take_s(errand, seconds))
+
+
 # Ends -----------------------------------------------------------------------------------------------------------------
 
 

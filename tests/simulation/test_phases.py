@@ -41,8 +41,10 @@ def test_no_fault_happens_in_the_second_phase(store: str, monkeypatch: pytest.Mo
 def test_who_does_not_finish_is_found(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is wrong with what is there; only nobody ever takes it up."""
 
-    async def nothing(self: Intake, now_ms: int) -> None: ...
+    async def none(self: Intake, now_ms: int) -> int:
+        return 0
 
-    monkeypatch.setattr(Intake, "_claim", nothing)
+    monkeypatch.setattr(Intake, "_claim_tasks", none)
+    monkeypatch.setattr(Intake, "_claim_runs", none)
     with pytest.raises(SimulationFailedError, match="everything finishes once faults stop"):
         prepare(0, Faults(), store=store).run_until_idle()

@@ -41,6 +41,8 @@ logger = logging.getLogger("pledger.engine")
 CLAIM_MAX: Final = 200
 #: The longest sleep: leases of others are looked at, and what a hint may have missed.
 LOOK_S: Final = 1.0
+#: What is due and could not be taken is looked at again so much later.
+NOT_NOW_MS: Final = 250
 
 
 class Intake:
@@ -168,25 +170,20 @@ class Intake:
         if self._stopping:
             return
         now_ms = self._clock.now_ms()
+        held: list[int] = []
         if self._loop.time() >= self._look_at:
             self._look_at = self._loop.time() + min(LOOK_S, self._lease_ms / 2000)
-            await self._store.bury_sessions(self._namespace)
-            await self._look_for_ended()
             self._changed = True
+            held = self._some_held()
         if self._doubt:
             self._doubt = False
             await self._look_for_lost_answers()
-        if self._changed:
-            self._mail.update(await self._store.woken_runs(self._session_key()))
-        if self._changed or self._is_due(now_ms):
+        if self._changed or (self._due_ms is not None and self._due_ms <= now_ms):
             self._changed = False
             self._due_ms = None
-            await self._claim(now_ms)
+            await self._look(now_ms, held)
         if self._mail:
             await self._read_mail()
-
-    def _is_due(self, now_ms: int) -> bool:
-        return self._due_ms is not None and self._due_ms <= now_ms
 
     async def _sleep(self) -> None:
         """Until something is to be done."""
@@ -203,45 +200,65 @@ class Intake:
             handle.cancel()
             self._wake.clear()
 
-    async def _claim(self, now_ms: int) -> None:
-        """Take what is due: tasks first (they finish what has begun), then runs."""
-        session_key, place = self._session_key(), (self._namespace, self._task_queue)
-        more = self._tasks_wait = False
+    async def _look(self, now_ms: int, held: list[int]) -> None:
+        """See to all that the store holds for this worker. Mostly that is nothing, and took one question."""
+        place = (self._namespace, self._task_queue)
+        outlook = await self._store.look(self._session_key(), now_ms, *place, self._runs.codes, held)
+        if outlook.overdue:
+            await self._store.bury_sessions(self._namespace)
+        if outlook.woken:
+            self._mail.update(await self._store.woken_runs(self._session_key()))
+        for run_key in outlook.ended:
+            run = self._runs.active.get(run_key)
+            if run is not None and not run.in_flight:
+                self._loop.call_soon(self._runs.ended_elsewhere, run)
+        if outlook.expired:
+            for task in await self._store.expired_tasks(self._namespace, now_ms, CLAIM_MAX):
+                self._expire(task)
+        is_due = outlook.due_ms is not None and outlook.due_ms <= now_ms
+        if is_due or outlook.overdue or outlook.unblocked:
+            taken = await self._claim_tasks(now_ms) + await self._claim_runs(now_ms)
+            if taken:
+                self._changed = True  # there may be more, and another thing is the next one due
+                return
+        if outlook.due_ms is not None:
+            # What is due and was not taken waits for a worker that knows its type, or for room here: not now.
+            self.due(self._clock.now_ms() + NOT_NOW_MS if is_due else outlook.due_ms)
+
+    def _some_held(self) -> list[int]:
+        """Runs of ours, a part of them each time: when another process ends one from outside, nobody tells us."""
+        held = list(self._runs.active)
+        part = held[self._looked_at : self._looked_at + CLAIM_MAX]
+        self._looked_at = self._looked_at + CLAIM_MAX if len(part) == CLAIM_MAX else 0
+        return part
+
+    async def _claim_tasks(self, now_ms: int) -> int:
+        """Start what is due and may start here; how many. They come before runs: they finish what has begun."""
+        place = (self._namespace, self._task_queue)
+        started = 0
+        self._tasks_wait = False
         for types, free in self._activities.slots.claimable():
             slots = max(0, min(free, CLAIM_MAX))
             tasks = []
             if slots:
                 with self._activities.slots.kept(types, slots):
-                    tasks = await self._store.claim_tasks(session_key, now_ms, *place, types, slots)
+                    tasks = await self._store.claim_tasks(self._session_key(), now_ms, *place, types, slots)
             for task in tasks:
                 self._activities.start_claimed(task, _identity_of(task))
-            if len(tasks) == slots:
-                more = more or slots > 0
-                self._tasks_wait = True
-        for task in await self._store.expired_tasks(self._namespace, now_ms, CLAIM_MAX):
-            self._expire(task)
-        room = min(self._cached_max + CLAIM_MAX - len(self._runs.active) - len(self._loads), CLAIM_MAX)
-        if room > 0 and self._runs.definitions:
-            rows = await self._store.claim_runs(session_key, now_ms, *place, self._runs.codes, room)
-            for row in rows:
-                self._load(row)
-            more = more or len(rows) == room
-        next_ms = await self._store.next_due_ms(*place)
-        if more:
-            self._changed = True
-        elif next_ms is not None:
-            # What is due and was not taken waits for a worker that knows its type, or for room here: not now.
-            self.due(max(next_ms, self._clock.now_ms() + 250))
+            started += len(tasks)
+            self._tasks_wait = self._tasks_wait or len(tasks) == slots
+        return started
 
-    async def _look_for_ended(self) -> None:
-        """Runs of ours that another process ended from outside: nobody tells their owner. A part of them each time."""
-        held = list(self._runs.active)
-        part = held[self._looked_at : self._looked_at + CLAIM_MAX]
-        self._looked_at = self._looked_at + CLAIM_MAX if len(part) == CLAIM_MAX else 0
-        for run_key, (status, _) in (await self._store.read_statuses(part)).items() if part else ():
-            run = self._runs.active.get(run_key)
-            if status != "running" and run is not None and not run.in_flight:
-                self._loop.call_soon(self._runs.ended_elsewhere, run)
+    async def _claim_runs(self, now_ms: int) -> int:
+        """Take what is due, as far as there is room; how many."""
+        room = min(self._cached_max + CLAIM_MAX - len(self._runs.active) - len(self._loads), CLAIM_MAX)
+        if room <= 0 or not self._runs.definitions:
+            return 0
+        place = (self._namespace, self._task_queue)
+        rows = await self._store.claim_runs(self._session_key(), now_ms, *place, self._runs.codes, room)
+        for row in rows:
+            self._load(row)
+        return len(rows)
 
     async def _look_for_lost_answers(self) -> None:
         """Take up what a claim or a birth gave us whose answer never came, and all mail: who was woken is told once."""

@@ -53,6 +53,7 @@ class FaultPlan:
             (faults.clock_jump, self._jump_clock),
             (faults.power_loss, lambda: self.cut_power("power_loss")),
             (faults.disk_full, self._fill_disk),
+            (faults.locked, self._lock),
             (faults.bit_flip, self._flip_bit),
         ]
         for rate, act in plans:
@@ -63,6 +64,7 @@ class FaultPlan:
         """No more faults; who is paused or cut off goes on, and the disk has room."""
         self._conditions.calm_down()
         self._ledger.is_full = False
+        self._ledger.unlock()
         for process in self._seats.present():
             process.loop.paused = process.cut_off = False
 
@@ -124,6 +126,15 @@ class FaultPlan:
     def _free_disk(self) -> None:
         self._scheduler.note("the disk has room again")
         self._ledger.is_full = False
+
+    def _lock(self) -> None:
+        if not self._ledger.is_locked and self._ledger.lock():
+            self._scheduler.note("somebody else has the lock of writers")
+            self._after(self._dice.random() * PAUSE_MAX_S, self._unlock)
+
+    def _unlock(self) -> None:
+        self._scheduler.note("the lock of writers is free again")
+        self._ledger.unlock()
 
     def _flip_bit(self) -> None:
         run_key = self._ledger.flip_bit()

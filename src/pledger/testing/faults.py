@@ -22,10 +22,12 @@ KINDS: Final = (
     "slow_store",
     "disk_full",
     "disk_read_error",
+    "locked",
     "duplicate_message",
     "effect_refused",
     "effect_reply_lost",
     "effect_slow",
+    "effect_reply_slow",
 )
 
 
@@ -55,10 +57,11 @@ class Faults:
     Share of commits: kill_at_commit (the process dies, half of the time before the commit point, else after it).
     Share of the store's verbs: store_unavailable (fails before it took effect), reply_lost (fails after it took
     effect), slow_store (takes up to some seconds), disk_read_error (of those that only look: they fail; on a simulated
-    disk, a share of the reads). Per second: disk_full (for some seconds nothing can be written).
+    disk, a share of the reads). Per second: disk_full (for some seconds nothing can be written), locked (for some
+    seconds somebody else holds the lock that everybody needs who writes).
     Share of the messages of clients: duplicate_message (sent again although it was acknowledged).
     Share of calls to the outside world: effect_refused (fails, nothing happened), effect_reply_lost (happened, and
-    fails), effect_slow (takes up to a minute).
+    fails), effect_slow (takes up to a minute), effect_reply_slow (happened, and takes as long to say so).
 
     With store="sqlite" there is a disk that fails. Per second of virtual time: power_loss (every process dies, and of
     what was not synced each sector is kept or lost), bit_flip (a bit of a recorded transition changes on the disk: its
@@ -80,10 +83,12 @@ class Faults:
     slow_store: float = 0.0
     disk_full: float = 0.0
     disk_read_error: float = 0.0
+    locked: float = 0.0
     duplicate_message: float = 0.0
     effect_refused: float = 0.0
     effect_reply_lost: float = 0.0
     effect_slow: float = 0.0
+    effect_reply_slow: float = 0.0
     power_loss: float = 0.0
     bit_flip: float = 0.0
     kill_in_write: float = 0.0
@@ -124,6 +129,8 @@ _MOST: Final = {
     "effect_refused": 0.4,
     "effect_reply_lost": 0.3,
     "effect_slow": 0.2,
+    "locked": 0.1,
+    "effect_reply_slow": 0.1,
 }
 
 _MOST_ON_DISK: Final = {

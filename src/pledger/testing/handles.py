@@ -26,9 +26,19 @@ if TYPE_CHECKING:
 
 class Ledger(Protocol):
     """state: all that it holds, to look at. has_open_runs: whether some run is not closed. is_full: whether it takes
-    nothing more."""
+    nothing more. is_locked: whether somebody who is none of the processes keeps everybody from writing."""
 
     is_full: bool
+
+    @property
+    def is_locked(self) -> bool: ...
+    def lock(self) -> bool:
+        """Have somebody else hold the lock of writers. False when that was not to be had."""
+        ...
+
+    def unlock(self) -> None:
+        """That is over, if it was so."""
+        ...
 
     @property
     def state(self) -> State: ...
@@ -63,6 +73,7 @@ class MemoryLedger:
     def __init__(self, clock: Callable[[], int]) -> None:
         self.state = State(clock=clock)
         self.is_full = False
+        self.is_locked = False
         self._handles: dict[Process, SimulatedStore] = {}
 
     @property
@@ -78,6 +89,13 @@ class MemoryLedger:
             self._handles.pop(process).kill()
 
     def lose_power(self) -> None: ...
+
+    def lock(self) -> bool:
+        self.is_locked = True
+        return True
+
+    def unlock(self) -> None:
+        self.is_locked = False
 
     def flip_bit(self) -> None: ...
 

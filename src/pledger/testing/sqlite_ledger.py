@@ -29,7 +29,7 @@ from pledger.store.sqlite.commit import WRITERS, write_batch
 from pledger.store.sqlite.database import Database, enter_database
 from pledger.store.sqlite.host import Host
 from pledger.store.sqlite.store import SqliteStore
-from pledger.store.sqlite.writer import Cursor
+from pledger.store.sqlite.writer import Cursor, LockedError
 from pledger.testing.disk import Disk
 from pledger.testing.disk_vfs import DiskVfs, Peace
 from pledger.testing.disk_weather import DiskWeather
@@ -77,6 +77,7 @@ class SqliteLedger:
         self._graves: list[tuple[DiskVfs, list[SimulatedSqliteStore]]] = []
         self._power_is_lost = False
         self._seen: tuple[int, State] | None = None
+        self._locker: apsw.Connection | None = None
 
     # Processes --------------------------------------------------------------------------------------------------------
 
@@ -111,6 +112,7 @@ class SqliteLedger:
             self._graves.append(place)
 
     def lose_power(self) -> None:
+        self.unlock()
         self._power_is_lost = True
 
     def _close_graves(self) -> None:
@@ -123,6 +125,29 @@ class SqliteLedger:
             assert not self._places, "a power cut leaves nobody alive"
             self._power_is_lost = False
             self.disk.lose_power(self._dice)
+
+    # Somebody else's lock ---------------------------------------------------------------------------------------------
+
+    @property
+    def is_locked(self) -> bool:
+        return self._locker is not None
+
+    def lock(self) -> bool:
+        """By a transaction of a connection that is none of a process's: another program's, say."""
+        self._close_graves()
+        connection = self._connect()
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except apsw.Error:
+            connection.close()
+            return False
+        self._locker = connection
+        return True
+
+    def unlock(self) -> None:
+        if self._locker is not None:
+            self._locker.close()
+            self._locker = None
 
     # Looking at it ----------------------------------------------------------------------------------------------------
 
@@ -174,16 +199,21 @@ class SqliteLedger:
 
     @contextlib.contextmanager
     def _looking(self) -> Iterator[apsw.Connection]:
-        """A connection that meets no faults and leaves the disk as it is."""
-        self._path.touch()
-        connection = apsw.Connection(str(self._path), vfs=self._peace.name)
-        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        connection = self._connect()
         try:
             yield connection
         finally:
             connection.close()
 
+    def _connect(self) -> apsw.Connection:
+        """A connection that meets no faults and leaves the disk as it is."""
+        self._path.touch()
+        connection = apsw.Connection(str(self._path), vfs=self._peace.name)
+        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        return connection
+
     def dispose(self) -> None:
+        self.unlock()
         for process in list(self._places):
             self.kill(process)
         self._close_graves()
@@ -269,6 +299,9 @@ class SimulatedSqliteStore(SqliteStore):
         await self._pause(self._weather.before(verb, args))
         try:
             result = await plain(*args)
+        except LockedError:
+            self._process.surroundings.hit("locked")
+            raise
         finally:
             if self._killed:
                 await asyncio.get_running_loop().create_future()  # for ever

@@ -30,7 +30,7 @@ READS: Final = frozenset(
         "read_attempts",
         "now_ms",
         "read_sessions",
-        "next_due_ms",
+        "look",
         "read_requests",
     }
 )
@@ -64,12 +64,14 @@ class Weather:
         return self._latency(verb, faults)
 
     def _disk_fails(self, verb: str, faults: Faults) -> None:
-        """What a disk would do to the verb."""
+        """What a disk, and a lock on its file, would do to the verb."""
         if verb in READS:
             if faults.disk_read_error and self._dice.random() < faults.disk_read_error:
                 self._fail("disk_read_error", verb)
         elif self._process.surroundings.ledger.is_full:
             self._fail("disk_full", verb)
+        elif self._process.surroundings.ledger.is_locked:
+            self._fail("locked", verb)
 
     def after(self, verb: str, _: tuple[object, ...]) -> Awaitable[None] | None:
         if verb == "wait_for_change":

@@ -99,7 +99,11 @@ class World:
         delay_s = self._delay_s()
         if delay_s:
             await asyncio.sleep(delay_s)
-        return self._do(what, key, refused=refused, lost=lost)
+        try:
+            return self._do(what, key, refused=refused, lost=lost)
+        finally:
+            if self._meets(self._faults().effect_reply_slow, "effect_reply_slow"):
+                await asyncio.sleep(self._dice.random() ** 2 * SLOW_MAX_S)
 
     def apply_now(self, what: str, *, key: str | None = None) -> str:
         """The same for plain activities."""
@@ -111,10 +115,15 @@ class World:
         return self._dice.random() < faults.effect_refused, self._dice.random() < faults.effect_reply_lost
 
     def _delay_s(self) -> float:
-        if self._dice.random() < self._faults().effect_slow:
-            self._hit("effect_slow")
+        if self._meets(self._faults().effect_slow, "effect_slow"):
             return self._dice.random() ** 2 * SLOW_MAX_S
         return self._dice.random() * 0.02
+
+    def _meets(self, share: float, kind: str) -> bool:
+        if not share or self._dice.random() >= share:
+            return False
+        self._hit(kind)
+        return True
 
     def _do(self, what: str, key: str | None, *, refused: bool, lost: bool) -> str:
         if refused:

@@ -91,7 +91,7 @@ def task_claims_know_no_namespace(patch: pytest.MonkeyPatch) -> None:
         rows = [task for each in state.tasks.values() for task in each.values()]
         return [task for task in rows if task.state == "queued"]
 
-    patch.setattr(tasks, "_queued", queued)
+    patch.setattr(tasks, "queued_tasks", queued)
 
 
 def tasks_are_claimed_without_a_lock(patch: pytest.MonkeyPatch) -> None:
@@ -101,7 +101,7 @@ def tasks_are_claimed_without_a_lock(patch: pytest.MonkeyPatch) -> None:
         rows = [task for each in state.tasks.values() for task in each.values()]
         return [task for task in rows if task.state in {"queued", "started"} and task.namespace == namespace]
 
-    patch.setattr(tasks, "_queued", queued)
+    patch.setattr(tasks, "queued_tasks", queued)
 
 
 def runs_are_claimed_without_a_lock(patch: pytest.MonkeyPatch) -> None:
@@ -194,6 +194,7 @@ async def send_two_of_my_own(caller: Caller) -> None:
 #: Two programs that send to one run at once.
 MANY_SENDERS = several("collector", 6, args=(2,), times=2, then=send_two_of_my_own)
 MESSAGES_LOST = ("nothing acknowledged is lost", "everything finishes")
+TAKEN_TWICE = ("one outcome per position", "late outcomes", "attempts are counted")
 
 REVERTS = [
     Revert(no_fence, ("no write with an old fence", "one writer per run"), STANDSTILLS, ("sleeper",) * 6),
@@ -206,7 +207,7 @@ REVERTS = [
     Revert(task_claims_know_no_namespace, ("namespaces and queues are apart",)),
     Revert(tasks_are_claimed_without_a_lock, ("attempts are counted", "one outcome per position")),
     Revert(runs_are_claimed_without_a_lock, ("one writer per run", "compare-and-set", "attempts are counted")),
-    Revert(results_are_taken_whoever_brings_them, ("one outcome per position", "late outcomes"), STANDSTILLS),
+    Revert(results_are_taken_whoever_brings_them, TAKEN_TWICE, STANDSTILLS),
     Revert(results_stay_in_their_rows, ("one outcome per position",), DEATHS),
     Revert(messages_are_consumed_by_a_high_water_mark, MESSAGES_LOST, Faults(slow_store=0.3), MANY_SENDERS),
     Revert(the_inbox_is_deleted_unread, MESSAGES_LOST, Faults(slow_store=0.3), MANY_SENDERS),

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from proof import publish
-from proof.results import Explored, Planted, Proof, Real, Replayed, Simulated, Stage, Violation
+from proof.results import Explored, Planted, Proof, Real, Replayed, Simulated, Stage, Violation, merge
 from tests.simulation.reverts.every import EVERY
 
 ROOT = Path(__file__).parents[3]
@@ -64,6 +64,31 @@ def test_what_was_written_is_read_back(tmp_path: Path) -> None:
     written = proof()
     written.write(tmp_path / "proof.json")
     assert Proof.read(tmp_path / "proof.json") == written
+
+
+def part(first: int, hits: dict[str, int], missed: list[str], commit: str = "abc") -> Proof:
+    simulated = Simulated("memory", first, 100, 1.5, 10, 20, hits, missed)
+    violations = [Violation(f"seed {first}", "again")] if first else []
+    stages = [Stage("memory", 5.0, violations, simulated=[simulated]), Stage("kills", first, [])]
+    return Proof(datetime(2026, 1, 2, 3 + first // 100, tzinfo=UTC), {"commit": commit}, stages)
+
+
+def test_runs_whose_seeds_follow_each_other_are_one() -> None:
+    one, other = part(0, {"kill": 2, "pause": 0}, ["pause", "cut_off"]), part(100, {"kill": 3, "pause": 1}, ["cut_off"])
+    whole = merge([other, one])
+    memory, kills = whole.stages
+    assert memory.simulated == [Simulated("memory", 0, 200, 3.0, 20, 40, {"kill": 5, "pause": 1}, ["cut_off"])]
+    assert (memory.seconds, memory.violations) == (10.0, other.stages[0].violations)
+    assert kills.seconds == 100  # the newest counts
+    assert whole.started == one.started
+
+
+def test_seeds_left_out_or_counted_twice_and_other_code_are_refused() -> None:
+    for first in (0, 50, 200):
+        with pytest.raises(ValueError, match="do not follow"):
+            merge([part(0, {}, []), part(first, {}, [])])
+    with pytest.raises(ValueError, match="different code"):
+        merge([part(0, {}, []), part(100, {}, [], commit="def")])
 
 
 @pytest.mark.parametrize(("file", "test"), TESTS)

@@ -6,7 +6,7 @@ import pytest
 
 from pledger.testing import Faults, SimulationFailedError
 from pledger.testing.fault_plan import FaultPlan
-from tests.simulation.running import prepare
+from tests.simulation.running import prepare, simulate
 
 
 def test_a_file_that_is_no_database_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -23,3 +23,13 @@ def test_a_file_that_is_no_database_is_found(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(FaultPlan, "end", end)
     with pytest.raises(SimulationFailedError, match="the file is sound"):
         sim.run_until_idle()
+
+
+@pytest.mark.parametrize("store", ["memory", "sqlite"])
+def test_somebody_elses_lock_keeps_writers_out_and_is_over_with_the_faults(store: str) -> None:
+    refused = 0
+    for seed in range(5):
+        sim = simulate(seed, Faults(locked=0.3), store=store)
+        refused += sim.hits["locked"]
+        assert set(sim.hits) <= {"locked"}
+    assert refused > 0

@@ -135,6 +135,23 @@ class SessionRow(Record, frozen=True):
     expires_ms: int
 
 
+class Outlook(Record, frozen=True):
+    """What a store holds for a session at one moment.
+
+    overdue: some session of its namespace has outlived its lease, by the store's own clock. woken: there is news for a
+    run of its own. expired: a queued task of its namespace has waited too long. unblocked: a run of its queue was
+    blocked by other code than the session has. ended: of the runs it asked about, those that are not open any more.
+    due_ms: when the next ownerless run or queued task of its queue is due, or None; may be in the past.
+    """
+
+    overdue: bool
+    woken: bool
+    expired: bool
+    unblocked: bool
+    ended: tuple[int, ...]
+    due_ms: int | None
+
+
 class Request(Record, frozen=True):
     """A question to the owner of a run. kind: "query". body: JSON array of arguments.
 

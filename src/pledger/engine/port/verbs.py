@@ -12,6 +12,7 @@ from pledger.engine.port.records import (
     AttemptRecord,
     Condition,
     Message,
+    Outlook,
     Request,
     RunRow,
     RunStatus,
@@ -153,8 +154,19 @@ class Sessions(Protocol):
         """What the session holds. For a worker that cannot know, since the answer to a claim or a commit was lost."""
         ...
 
-    async def next_due_ms(self, namespace: str, task_queue: str) -> int | None:
-        """When the next ownerless run or queued task of the queue is due, or None. May be in the past."""
+    async def look(
+        self,
+        session_key: int,
+        now_ms: int,
+        namespace: str,
+        task_queue: str,
+        codes: Mapping[str, str],
+        held: Sequence[int],
+    ) -> Outlook:
+        """Whether there is anything to do for the session, in one query: all that an idle worker ever asks.
+
+        codes: as in `claim_runs`. held: run_keys to look after, see `Outlook.ended`.
+        """
         ...
 
 

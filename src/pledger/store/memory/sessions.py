@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from pledger.engine.port.records import RunRow, SessionRow
+from pledger.engine.port.records import Outlook, RunRow, SessionRow
 from pledger.store.memory.state import State
+from pledger.store.memory.tasks import queued_tasks
 
 
 def now_ms(state: State) -> int:
@@ -91,16 +92,30 @@ def owned_runs(state: State, session_key: int) -> list[RunRow]:
     return [run for run in runs if run.owner == session_key]
 
 
-def next_due_ms(state: State, namespace: str, task_queue: str) -> int | None:
+def look(
+    state: State,
+    session_key: int,
+    now_ms: int,
+    namespace: str,
+    task_queue: str,
+    codes: Mapping[str, str],
+    held: Sequence[int],
+) -> Outlook:
     runs = _ownerless(state, namespace, task_queue)
+    queued = queued_tasks(state, namespace)
     due = [run.due_ms for run in runs if run.due_ms is not None and run.blocked is None]
-    due += [
-        task.due_ms
-        for tasks in state.tasks.values()
-        for task in tasks.values()
-        if (task.namespace, task.task_queue, task.state) == (namespace, task_queue, "queued")
-    ]
-    return min(due, default=None)
+    due += [task.due_ms for task in queued if task.task_queue == task_queue]
+    now = state.clock()
+    return Outlook(
+        overdue=any(session.expires_ms <= now for session in read_sessions(state, namespace)),
+        woken=any(state.runs[run_key].owner == session_key for run_key in state.wakes),
+        expired=any(task.expires_ms is not None and task.expires_ms <= now_ms for task in queued),
+        unblocked=any(
+            run.blocked and codes.get(run.workflow_type, run.blocked_code) != run.blocked_code for run in runs
+        ),
+        ended=tuple(run_key for run_key in held if run_key not in state.open_runs),
+        due_ms=min(due, default=None),
+    )
 
 
 def _ownerless(state: State, namespace: str, task_queue: str) -> list[RunRow]:

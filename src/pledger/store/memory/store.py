@@ -26,6 +26,7 @@ from pledger.engine.port.records import (
     AttemptRecord,
     Condition,
     Message,
+    Outlook,
     Request,
     RunRow,
     RunStatus,
@@ -178,8 +179,16 @@ class MemoryStore(MemoryHandle):
     async def owned_runs(self, session_key: int) -> list[RunRow]:
         return await self._call(sessions.owned_runs, session_key)
 
-    async def next_due_ms(self, namespace: str, task_queue: str) -> int | None:
-        return await self._call(sessions.next_due_ms, namespace, task_queue)
+    async def look(
+        self,
+        session_key: int,
+        now_ms: int,
+        namespace: str,
+        task_queue: str,
+        codes: Mapping[str, str],
+        held: Sequence[int],
+    ) -> Outlook:
+        return await self._call(sessions.look, session_key, now_ms, namespace, task_queue, codes, held)
 
     # Requests ---------------------------------------------------------------------------------------------------------
 

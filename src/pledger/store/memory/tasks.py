@@ -137,7 +137,7 @@ def claim_tasks(
         return []
     due = [
         task
-        for task in _queued(state, namespace)
+        for task in queued_tasks(state, namespace)
         if task.due_ms <= now_ms and task.task_queue == task_queue and task.activity_type in activity_types
     ]
     due.sort(key=lambda task: (task.due_ms, task.run_key, task.event_id))
@@ -152,11 +152,13 @@ def claim_tasks(
 
 
 def expired_tasks(state: State, namespace: str, now_ms: int, limit: int) -> list[TaskRow]:
-    expired = [task for task in _queued(state, namespace) if task.expires_ms is not None and task.expires_ms <= now_ms]
+    expired = [
+        task for task in queued_tasks(state, namespace) if task.expires_ms is not None and task.expires_ms <= now_ms
+    ]
     return sorted(expired, key=lambda task: (task.expires_ms or 0, task.run_key, task.event_id))[:limit]
 
 
-def _queued(state: State, namespace: str) -> list[TaskRow]:
+def queued_tasks(state: State, namespace: str) -> list[TaskRow]:
     rows = [task for tasks in state.tasks.values() for task in tasks.values()]
     return [task for task in rows if (task.state, task.namespace) == ("queued", namespace)]
 

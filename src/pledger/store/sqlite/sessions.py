@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from pledger.engine.port.records import RunRow, SessionRow
+from pledger.engine.port.records import Outlook, RunRow, SessionRow
 from pledger.store.sqlite.handle import SqliteHandle
 from pledger.store.sqlite.sqlfiles import as_json, load_queries
 from pledger.store.sqlite.writer import Cursor
@@ -100,6 +101,22 @@ class SqliteSessions(SqliteHandle):
     async def owned_runs(self, session_key: int) -> list[RunRow]:
         return [RunRow(*row) for row in self._rows(_SQL["owned_runs"], session_key)]
 
-    async def next_due_ms(self, namespace: str, task_queue: str) -> int | None:
-        [(due_ms,)] = self._rows(_SQL["next_due"], namespace, task_queue)
-        return None if due_ms is None else int(due_ms)
+    async def look(
+        self,
+        session_key: int,
+        now_ms: int,
+        namespace: str,
+        task_queue: str,
+        codes: Mapping[str, str],
+        held: Sequence[int],
+    ) -> Outlook:
+        bindings = (namespace, task_queue, self._now(), session_key, now_ms, as_json(codes), as_json(held))
+        [(overdue, woken, expired, unblocked, ended, due_ms)] = self._rows(_SQL["look"], *bindings)
+        return Outlook(
+            overdue=bool(overdue),
+            woken=bool(woken),
+            expired=bool(expired),
+            unblocked=bool(unblocked),
+            ended=tuple(json.loads(ended)),
+            due_ms=due_ms,
+        )

@@ -80,9 +80,10 @@ DELETE FROM pledger_wake WHERE run_key IN (SELECT value FROM json_each(?));
 -- name: owned_runs
 SELECT row.* FROM pledger_run AS run JOIN pledger_run_row AS row USING (run_key) WHERE run.owner = ? ORDER BY run.run_key;
 
--- name: next_due
--- The least due time of a queue. The types are found by hopping from one to the next in the index: with an index that
--- leads to the due time by type, going through all rows of the queue would cost as much as there are sleepers.
+-- name: look
+-- All that an idle worker asks. For the least due time of the queue, types are found by hopping from one to the next in
+-- the index: it leads to the due time by type, and to go through all rows of a queue would cost as much as there are
+-- sleepers.
 WITH RECURSIVE
 run_type (name) AS (
     SELECT min(workflow_type) FROM pledger_run
@@ -102,15 +103,35 @@ task_type (name) AS (
         WHERE state = 'queued' AND namespace = ?1 AND task_queue = ?2 AND activity_type > task_type.name
     ) FROM task_type WHERE task_type.name IS NOT NULL
 )
-SELECT min(due_ms) FROM (
-    SELECT (
-        SELECT min(due_ms) FROM pledger_run
-        WHERE owner IS NULL AND blocked IS NULL AND due_ms IS NOT NULL AND namespace = ?1 AND task_queue = ?2
-            AND workflow_type = run_type.name
-    ) AS due_ms FROM run_type
-    UNION ALL
-    SELECT (
-        SELECT min(due_ms) FROM pledger_task
-        WHERE state = 'queued' AND namespace = ?1 AND task_queue = ?2 AND activity_type = task_type.name
-    ) AS due_ms FROM task_type
-);
+SELECT
+    EXISTS (
+        SELECT 1 FROM pledger_session
+        WHERE expires_ms <= coalesce(?3, (SELECT now_ms FROM pledger_clock)) AND namespace = ?1
+    ),
+    EXISTS (
+        SELECT 1 FROM pledger_wake AS wake CROSS JOIN pledger_run AS run USING (run_key) WHERE run.owner = ?4
+    ),
+    EXISTS (SELECT 1 FROM pledger_task WHERE state = 'queued' AND namespace = ?1 AND expires_ms <= ?5),
+    EXISTS (
+        SELECT 1 FROM json_each(?6) AS type CROSS JOIN pledger_run AS run ON run.workflow_type = type.key
+        WHERE run.blocked IS NOT NULL AND run.namespace = ?1 AND run.task_queue = ?2
+            AND (run.blocked_code < type.value OR run.blocked_code > type.value)
+    ),
+    (
+        SELECT json_group_array(held.value) FROM json_each(?7) AS held
+        WHERE NOT EXISTS (SELECT 1 FROM pledger_run WHERE run_key = held.value AND closed_ms IS NULL)
+    ),
+    (
+        SELECT min(due_ms) FROM (
+            SELECT (
+                SELECT min(due_ms) FROM pledger_run
+                WHERE owner IS NULL AND blocked IS NULL AND due_ms IS NOT NULL AND namespace = ?1 AND task_queue = ?2
+                    AND workflow_type = run_type.name
+            ) AS due_ms FROM run_type
+            UNION ALL
+            SELECT (
+                SELECT min(due_ms) FROM pledger_task
+                WHERE state = 'queued' AND namespace = ?1 AND task_queue = ?2 AND activity_type = task_type.name
+            ) AS due_ms FROM task_type
+        )
+    );
