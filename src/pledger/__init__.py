@@ -3,10 +3,38 @@
 from pledger import Client, SyncClient, Worker, RetryPolicy, activity, connect, errors, run, workflow
 """
 
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any, Final
+
 from pledger import activity, errors, workflow
-from pledger.client import Client, connect
 from pledger.history.retry import RetryPolicy
-from pledger.sync import SyncClient, run
-from pledger.worker import Worker
+
+if TYPE_CHECKING:
+    from pledger.client import Client, connect
+    from pledger.sync import SyncClient, run
+    from pledger.worker import Worker
 
 __all__ = ["Client", "RetryPolicy", "SyncClient", "Worker", "activity", "connect", "errors", "run", "workflow"]
+
+#: Loaded when first asked for: many programs, and every process that an activity gets for itself, only define things.
+_LATER: Final = {
+    "Client": "pledger.client",
+    "connect": "pledger.client",
+    "SyncClient": "pledger.sync",
+    "run": "pledger.sync",
+    "Worker": "pledger.worker",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module 'pledger' has no attribute {name!r}")
+    found = getattr(importlib.import_module(_LATER[name]), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
