@@ -65,7 +65,11 @@ CODE: Final[dict[str, tuple[str, ...]]] = {
     "restart": (),
     # The worker: runs
     "begin": ("pledger.engine.runs:Runs.begin", "pledger.engine.runs:Runs._bear"),
-    "claim_runs": ("pledger.engine.intake:Intake._claim", "sessions.sql:claimable_runs", "sessions.sql:claim_runs"),
+    "claim_runs": (
+        "pledger.engine.intake:Intake._claim_runs",
+        "sessions.sql:claimable_runs",
+        "sessions.sql:claim_runs",
+    ),
     "look_for_lost_answers": (
         "pledger.engine.intake:Intake._look_for_lost_answers",
         "pledger.engine.activities:Activities.settle_lost",
