@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
 
 import pytest
 
-from pledger import Client, Worker, activity, workflow
+from pledger import Client, RetryPolicy, Worker, activity, workflow
 from pledger.engine.connection import Connection
 from pledger.engine.port.answers import Answer
-from pledger.engine.port.operations import Operation, Send, StartRun
+from pledger.engine.port.operations import FinishTask, Operation, PutTask, Send, StartRun
+from pledger.engine.port.records import TaskRow
 from pledger.errors import StoreUnavailableError
 from pledger.store.memory import MemoryStore, State
 from tests.engine.harness import PATIENCE_S, until
@@ -127,4 +130,66 @@ async def test_a_message_whose_sender_gave_up_waiting_is_delivered_all_the_same(
         await asyncio.wait([sending])
         store.answer.set()
         assert await handle.result() == "news"
+    await connection.close()
+
+
+class TwiceLost(MemoryStore):
+    """The row of attempt `lost` is written and its answer is lost; then it is claimed, and that answer is lost too,
+    while the write is being repeated: until the worker has looked for what it may have missed."""
+
+    def __init__(self, state: State, lost: int) -> None:
+        super().__init__(state)
+        self._lost = lost
+        self._written = self._claimed = self._looked = False
+
+    def commit(self, batch: Sequence[Operation]) -> asyncio.Future[list[Answer]]:
+        if self._looked or not any(self._writes_it(each) for each in batch):
+            return super().commit(batch)
+        refused: asyncio.Future[list[Answer]] = asyncio.get_running_loop().create_future()
+        refused.set_exception(StoreUnavailableError("the answer is lost"))
+        if not self._written:
+            self._written = True
+            super().commit(batch)
+        return refused
+
+    def _writes_it(self, operation: Operation) -> bool:
+        if isinstance(operation, PutTask):
+            return operation.task.attempt == self._lost
+        return isinstance(operation, FinishTask) and getattr(operation.requeue, "attempt", 0) == self._lost
+
+    async def claim_tasks(self, *args: Any) -> list[TaskRow]:
+        rows = await super().claim_tasks(*args)
+        if not self._claimed and any(row.attempt == self._lost for row in rows):
+            self._claimed = True
+            raise StoreUnavailableError("the answer is lost")
+        return rows
+
+    async def owned_tasks(self, session_key: int) -> list[TaskRow]:
+        self._looked = self._claimed
+        return await super().owned_tasks(session_key)
+
+
+@pytest.mark.parametrize("lost", [2, 3])  # the row of a retry of an eager attempt, and of one that has a row
+async def test_an_attempt_whose_row_and_claim_are_heard_of_by_nobody_counts_as_lost(lost: int) -> None:
+    begun: list[int] = []
+
+    @activity.defn(retry_policy=RetryPolicy(initial_interval=timedelta(milliseconds=1), maximum_attempts=10))
+    async def stumble() -> int:
+        attempt = activity.info().attempt
+        begun.append(attempt)
+        if attempt < lost:
+            raise ConnectionError("not yet")
+        return attempt
+
+    @workflow.defn
+    async def stumbles() -> int:
+        return await stumble()
+
+    connection = Connection(TwiceLost(State(), lost))
+    async with (
+        asyncio.timeout(PATIENCE_S),
+        Worker(Client(connection), workflows=[stumbles], activities=[stumble], lease=timedelta(minutes=5)),
+    ):
+        assert await (await Client(connection).start_workflow(stumbles, id="stumbles")).result() == lost + 1
+    assert begun == [*range(1, lost), lost + 1]
     await connection.close()

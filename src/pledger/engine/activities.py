@@ -140,10 +140,10 @@ class Activities:
         """A row says that this session runs an attempt, and it does not: it counts as lost."""
         self._end(self._claimed(row, identity), worker_lost(row.attempt))
 
-    def knows(self, run_key: int, event_id: int) -> bool:
-        """Whether an attempt runs here, or what became of it is being written."""
-        key = run_key, event_id
-        return key in self._attempts or key in self.rows.unwritten
+    def knows(self, row: TaskRow) -> bool:
+        """Whether the attempt of a started row runs here, or what became of it is being written."""
+        attempt = self._attempts.get((row.run_key, row.event_id))
+        return (attempt is not None and attempt.number >= row.attempt) or self.rows.is_overtaking(row)
 
     def _claimed(self, row: TaskRow, identity: RunIdentity) -> Attempt:
         """The attempt of a row that this session owns; it takes a slot."""
@@ -386,8 +386,8 @@ class Activities:
         if attempt is not None:
             attempt.row_sent = True
             return self.rows.started(attempt)
-        put = self.rows.unwritten.get((run_key, event_id))
-        return None if put is None else put.task
+        write = self.rows.unwritten.get((run_key, event_id))
+        return write.task if isinstance(write, PutTask) else None
 
     def row_written(self, fence: int, row: TaskRow) -> None:
         """That transition is durable."""

@@ -283,7 +283,7 @@ class Intake:
         """Whether the attempt runs here, or its outcome is on its way to the row or to the run."""
         run = self._runs.active.get(task.run_key)
         taken = run is not None and (not run.machine.awaits(task.event_id) or -task.event_id in run.origins)
-        return taken or self._activities.knows(task.run_key, task.event_id)
+        return taken or self._activities.knows(task)
 
     def _load(self, row: RunRow) -> None:
         self._loading.add(row.run_key)

@@ -92,8 +92,8 @@ class Runs(Protocol):
 
 
 class TaskRows:
-    """unwritten: the activities, by (run_key, event_id), of which a row is on its way: of a next attempt, or (None) the
-    end of one that has a row."""
+    """unwritten: the activities, by (run_key, event_id), of which a row is on its way: of a next attempt, or the end of
+    one that has a row."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class TaskRows:
         session_key: Callable[[], int],
         runs: Runs,
     ) -> None:
-        self.unwritten: dict[tuple[int, int], PutTask | None] = {}
+        self.unwritten: dict[tuple[int, int], PutTask | FinishTask] = {}
         self._committer = committer
         self._clock = clock
         self._loop = loop
@@ -149,6 +149,17 @@ class TaskRows:
         """Write lines of the attempt log. They prove nothing, and are not written twice."""
         self._committer.submit(LogAttempts(records), lambda _: None)
 
+    def is_overtaking(self, row: TaskRow) -> bool:
+        """Whether what is on its way ends the attempt of the row, or comes after it. What is of an earlier attempt, or
+        put the row there that has been claimed since, is only being repeated: its answer was lost."""
+        match self.unwritten.get((row.run_key, row.event_id)):
+            case FinishTask(attempt=attempt):
+                return attempt >= row.attempt
+            case PutTask(task=task):
+                return task.attempt > row.attempt or (task.attempt == row.attempt and task.state == "started")
+            case _:
+                return False
+
     def put(self, put: PutTask) -> None:
         """Write the row of a run's next attempt. Until it is there the run may not leave: nobody else knows of it."""
         self.unwritten[put.task.run_key, put.task.event_id] = put
@@ -165,7 +176,7 @@ class TaskRows:
 
     def finish(self, attempt: Attempt, finish: FinishTask) -> None:
         """Write what became of an attempt that has a row."""
-        self.unwritten[attempt.run_key, attempt.event_id] = None
+        self.unwritten[attempt.run_key, attempt.event_id] = finish
         held = self._held.get(attempt.run_key)
         if held is not None:
             held.append((attempt, finish))
@@ -176,7 +187,7 @@ class TaskRows:
         if isinstance(answer, errors.StoreUnavailableError):
             self._later(lambda: self._committer.submit(finish, lambda again: self._finished(attempt, finish, again)))
             return
-        self.unwritten.pop((attempt.run_key, attempt.event_id), None)
+        self._written(attempt.run_key, attempt.event_id, finish)
         if answer is Reply.WON and finish.requeue is not None:
             self._runs.requeued(finish.requeue)
         elif answer is Reply.LOST:
@@ -188,7 +199,7 @@ class TaskRows:
         if isinstance(answer, errors.StoreUnavailableError):
             self._later(lambda: self._put_again(put))
             return
-        self.unwritten.pop((put.task.run_key, put.task.event_id), None)
+        self._written(put.task.run_key, put.task.event_id, put)
         if answer is Reply.WON:
             self._runs.requeued(put.task)
         elif isinstance(answer, Exception):
@@ -199,7 +210,12 @@ class TaskRows:
             self._committer.submit(put, lambda answer: self._put(put, answer))
         else:
             # The run is gone, or has its outcome: the row was there after all, was taken, and has done its duty.
-            self.unwritten.pop((put.task.run_key, put.task.event_id), None)
+            self._written(put.task.run_key, put.task.event_id, put)
+
+    def _written(self, run_key: int, event_id: int, write: PutTask | FinishTask) -> None:
+        """Unless another one of the activity has set out meanwhile."""
+        if self.unwritten.get((run_key, event_id)) is write:
+            del self.unwritten[run_key, event_id]
 
     def _later(self, again: Callable[[], None]) -> None:
         self._loop.call_later(0.1 + self._random.random() * 0.4, again)

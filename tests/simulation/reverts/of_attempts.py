@@ -13,7 +13,7 @@ from pledger.engine.loading import Loader
 from pledger.engine.port.operations import PutTask
 from pledger.engine.port.records import TaskRow
 from pledger.engine.runs import Runs
-from pledger.engine.task_rows import queued_row
+from pledger.engine.task_rows import TaskRows, queued_row
 from pledger.history.events import ScheduleActivity
 from pledger.store.memory import State, tasks
 from pledger.testing import Faults
@@ -91,6 +91,11 @@ def cancelled_attempts_without_a_row_get_none(patch: pytest.MonkeyPatch) -> None
     patch.setattr(Activities, "unwritten_row", lambda self, run_key, fence, event_id: None)
 
 
+def what_is_repeated_hides_a_later_attempt(patch: pytest.MonkeyPatch) -> None:
+    """While a row is being written again, an attempt of it that was claimed and not heard of is not looked for."""
+    patch.setattr(TaskRows, "is_overtaking", lambda self, row: (row.run_key, row.event_id) in self.unwritten)
+
+
 CANCELLING = ("giving-up",) * 6
 TRIED_AGAIN = ("what is cancelled is not tried again",)
 
@@ -101,6 +106,12 @@ REVERTS = [
     Revert(outcomes_of_an_earlier_lease_count, ("late outcomes are refused",), JUMPS, ("beating", "race-won")),
     Revert(
         retries_are_put_back_after_their_outcome, ("attempts are counted", "one outcome per position"), RETRIES_LOST
+    ),
+    Revert(
+        what_is_repeated_hides_a_later_attempt,
+        ("everything finishes",),
+        Faults(reply_lost=0.3, effect_refused=0.5),
+        ("retrying", "giving-up") * 3,
     ),
     Revert(cancelled_attempts_are_put_back, TRIED_AGAIN, Faults(), CANCELLING),
     Revert(cancelled_attempts_without_a_row_get_none, TRIED_AGAIN, Faults(slow_store=0.3), CANCELLING),
