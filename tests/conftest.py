@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from pledger.testing.faults import DISK_KINDS, KINDS
+from tests import servers
 
 #: When so many workflows were killed at all their commits, there must have been so many kills.
 CASES_FOR_ALL = 30
@@ -127,3 +128,9 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Simulated(), "pledger-simulated")
         config.pluginmanager.register(Killed(), "pledger-killed")
         config.pluginmanager.register(Pythons(), "pledger-pythons")
+        servers.begin()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        servers.end()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -15,19 +16,20 @@ from pledger.testing import Environment, environment
 from tests.cases.virtual import InAFile
 from tests.conformance.harness import Ledger as PortLedger
 from tests.conformance.harness import memory_ledger, sqlite_ledger
-from tests.engine.conftest import lasting, pytest_pyfunc_call
+from tests.engine.conftest import lasting, place, pytest_pyfunc_call
 from tests.engine.harness import Ledger
 
 __all__ = ["pytest_pyfunc_call"]
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
 def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ledger]:
     """That of the engine's tests, but a worker that does not die keeps its lease on the busiest machine: attempts are
     counted here."""
-    for opened in lasting(f"memory://{tmp_path}" if request.param == "memory" else f"sqlite:///{tmp_path}/ledger.db"):
-        opened.worker_lease = timedelta(minutes=1)
-        yield opened
+    with place(request.param, tmp_path) as url:
+        for opened in lasting(url):
+            opened.worker_lease = timedelta(minutes=1)
+            yield opened
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -54,4 +56,4 @@ def port_ledger(
     """The store itself, without an engine; its clock is the test's."""
     opened = request.param(tmp_path, monkeypatch)
     yield opened
-    opened.close()
+    asyncio.run(opened.close())

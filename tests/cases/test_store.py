@@ -23,7 +23,7 @@ import pledger
 from pledger import RetryPolicy, activity, errors, workflow
 from pledger.engine.limits import Limits
 from pledger.engine.port.verbs import Store
-from pledger.store.sqlite.sqlfiles import load_queries
+from pledger.store.sqlfiles import load_queries
 from pledger.testing import Environment, Faults, Simulation, seats
 from pledger.testing.scheduler import NodeClock
 from tests.cases.harness import BEGAN
@@ -439,7 +439,11 @@ def test_STO_09_a_large_skew_is_reported(virtual: Virtual, caplog: pytest.LogCap
 
 
 def test_STO_09_leases_are_written_and_compared_by_the_stores_clock_in_one_statement() -> None:
-    leases = {name: text for name, text in load_queries("sessions").items() if re.search(r"pledger_session\b", text)}
+    leases = {
+        name: text
+        for name, text in load_queries("pledger.store.sqlite", "sessions").items()
+        if re.search(r"pledger_session\b", text)
+    }
     judging = {name: text for name, text in leases.items() if "expires_ms" in text and name != "read_sessions"}
     assert judging.keys() == {"open_session", "renew_session", "has_expired_session", "end_expired_sessions", "look"}
     for text in judging.values():

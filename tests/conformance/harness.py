@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,11 +18,15 @@ from pledger.engine.port.records import Outlook, RunRow, TaskRow
 from pledger.engine.port.verbs import Store
 from pledger.history.transition import StoredTransition
 from pledger.store.memory import MemoryStore, State
+from pledger.store.postgres import PostgresStore
+from pledger.store.postgres.address import Address, parse_url
 from pledger.store.sqlite import SqliteStore, open_sqlite
 from pledger.store.sqlite.lane import Lane
+from tests import servers
 
 NOW = 1_700_000_000_000
 LEASE_MS = 10_000
+TABLES = ("chain", "run", "history", "message", "task", "attempt", "session", "wake", "request", "mark")
 
 
 @dataclass
@@ -46,9 +51,9 @@ class Ledger:
         self.handles.append(self.connect())
         return self.handles[-1]
 
-    def close(self) -> None:
+    async def close(self) -> None:
         for handle in self.handles:
-            asyncio.run(handle.close())
+            await handle.close()
 
 
 def memory_ledger(_: Path, __: pytest.MonkeyPatch) -> Ledger:
@@ -68,7 +73,31 @@ def slow_sqlite_ledger(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Ledg
     return sqlite_ledger(directory, monkeypatch)
 
 
-LEDGERS = {"memory": memory_ledger, "sqlite": sqlite_ledger, "sqlite-slow-disk": slow_sqlite_ledger}
+def postgres_ledger(_: Path, __: pytest.MonkeyPatch) -> Ledger:
+    clock = Clock()
+    address = asyncio.run(empty_schema("conformance"))
+    return Ledger(clock, lambda: PostgresStore(address, clock=clock))
+
+
+async def empty_schema(name: str) -> Address:
+    """A ledger in a schema of this process, with nothing in it."""
+    address = parse_url(f"{servers.url()}?schema={name}_{os.getpid()}")
+    store = PostgresStore(address)
+    try:
+        await store.migrate()
+        async with store._writer.use() as connection:
+            await connection.execute(f"TRUNCATE {', '.join(f'{address.quoted}.{table}' for table in TABLES)}")
+    finally:
+        await store.close()
+    return address
+
+
+LEDGERS = {
+    "memory": memory_ledger,
+    "sqlite": sqlite_ledger,
+    "sqlite-slow-disk": slow_sqlite_ledger,
+    "postgres": postgres_ledger,
+}
 
 
 def run_async_test(pyfuncitem: pytest.Function) -> bool | None:
@@ -76,7 +105,16 @@ def run_async_test(pyfuncitem: pytest.Function) -> bool | None:
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
     names = pyfuncitem._fixtureinfo.argnames
-    asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
+    ledger = pyfuncitem.funcargs.get("ledger")
+
+    async def run() -> None:
+        try:
+            await pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names})
+        finally:
+            if isinstance(ledger, Ledger):
+                await ledger.close()  # in the loop that its connections are of
+
+    asyncio.run(run())
     return True
 
 

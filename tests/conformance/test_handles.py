@@ -79,4 +79,4 @@ async def test_a_closed_handle_leaves_the_others_alone(ledger: Ledger) -> None:
     await one.close()
     await one.close()
     assert await two.read_run(run.run_key) == run
-    assert (await two.describe())["kind"] in ("memory", "sqlite")
+    assert (await two.describe())["kind"] in ("memory", "sqlite", "postgresql")

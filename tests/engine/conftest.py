@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from pledger import connect
+from tests import servers
 from tests.engine.harness import PATIENCE_S, Ledger
 
 
@@ -36,9 +38,20 @@ def lasting(url: str) -> Iterator[Ledger]:
             runner.run(keeper.__aexit__(None, None, None))
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@contextlib.contextmanager
+def place(store: str, directory: Path) -> Iterator[str]:
+    """The URL of an empty ledger."""
+    if store == "postgres":
+        with servers.schema() as url:
+            yield url
+    else:
+        yield f"memory://{directory}" if store == "memory" else f"sqlite:///{directory}/ledger.db"
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
 def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ledger]:
-    yield from lasting(f"memory://{tmp_path}" if request.param == "memory" else f"sqlite:///{tmp_path}/ledger.db")
+    with place(request.param, tmp_path) as url:
+        yield from lasting(url)
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from typing import Protocol
 
 from pledger.engine.port.answers import Answer
 from pledger.engine.port.operations import Operation
-from pledger.errors import StoreUnavailableError
+from pledger.errors import InternalError, StoreUnavailableError
 
 #: Operations of one transaction at most: a bound on how long other processes wait for the lock.
 BATCH_MAX = 2_000
@@ -149,6 +149,10 @@ class Committer:
             error = future.exception()
             if error is None:
                 answers = future.result()
+                if len(answers) != len(callbacks):
+                    # A bug of the store's: whose answer is whose is not known, and must not be guessed.
+                    told = f"the store gave {len(answers)} answers to {len(callbacks)} operations. Please report this."
+                    answers = [InternalError(told)] * len(callbacks)
                 if self._unavailable:
                     self._tell(None)
             else:

@@ -39,8 +39,6 @@ logger = logging.getLogger("pledger.engine")
 
 #: Rows taken by one claim: enough to keep a worker busy, few enough that others get some too.
 CLAIM_MAX: Final = 200
-#: The longest sleep: leases of others are looked at, and what a hint may have missed.
-LOOK_S: Final = 1.0
 #: What is due and could not be taken is looked at again so much later.
 NOT_NOW_MS: Final = 250
 
@@ -172,7 +170,7 @@ class Intake:
         now_ms = self._clock.now_ms()
         held: list[int] = []
         if self._loop.time() >= self._look_at:
-            self._look_at = self._loop.time() + min(LOOK_S, self._lease_ms / 2000)
+            self._look_at = self._loop.time() + min(self._store.look_every_s, self._lease_ms / 1000)
             self._changed = True
             held = self._some_held()
         if self._doubt:

@@ -8,13 +8,13 @@ from typing import Any, Final, TypeAlias
 from pledger.engine.port.records import AttemptRecord, Message, Request, RunRow, SessionRow, TaskRow
 from pledger.history.transition import StoredTransition
 from pledger.store.memory import State
-from pledger.store.sqlite.sqlfiles import load_queries
+from pledger.store.sqlfiles import load_queries
 from pledger.store.sqlite.tasks import task_row
 from pledger.store.sqlite.writer import Rows
 
-_LEDGER: Final = load_queries("ledger")
-_MAILBOX: Final = load_queries("mailbox")
-_TASKS: Final = load_queries("tasks")
+_LEDGER: Final = load_queries("pledger.store.sqlite", "ledger")
+_MAILBOX: Final = load_queries("pledger.store.sqlite", "mailbox")
+_TASKS: Final = load_queries("pledger.store.sqlite", "tasks")
 _SESSIONS: Final = f"SELECT {', '.join(SessionRow.__struct_fields__)} FROM pledger_session"  # noqa: S608 - names of columns
 _HISTORIES: Final = (
     "SELECT run_key, first_event_id, body, checksum FROM pledger_history ORDER BY run_key, first_event_id"

@@ -7,6 +7,7 @@ import asyncio
 from pledger.engine.committer import Committer
 from pledger.engine.port.answers import Answer, Reply
 from pledger.engine.port.operations import LogAttempts, Operation
+from pledger.errors import InternalError
 
 
 class Always:
@@ -77,3 +78,26 @@ def test_a_preparer_that_raises_stops_no_turn() -> None:
 
     assert asyncio.run(main()) == [Reply.WON, Reply.WON]
     assert {type(each) for each in raised} == {ZeroDivisionError}
+
+
+def test_a_store_that_gives_too_few_answers_harms_those_who_asked_and_no_turn_to_come() -> None:
+    class Short(Slow):
+        def answer(self) -> None:
+            future, count = self.waiting.pop(0)
+            future.set_result([Reply.WON] * (count - 1))
+
+    store, told = Short(), []
+
+    async def main() -> None:
+        committer = Committer(store, asyncio.get_running_loop())
+        for _ in range(2):
+            committer.submit(LogAttempts(()), told.append)
+        await _next_turns()
+        store.answer()
+        await _next_turns()
+        assert [type(each) for each in told] == [InternalError, InternalError]
+        committer.submit(LogAttempts(()), told.append)
+        await _next_turns()
+        assert len(store.waiting) == 1, "there is another turn"
+
+    asyncio.run(main())

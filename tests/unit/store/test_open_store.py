@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from pledger.errors import UsageError
-from pledger.store import open_store
+from pledger.store import has_ledger, open_store
 from pledger.store.memory import MemoryStore
+from tests import servers
 from tests.conformance.harness import ownerless_run, sqlite_of
 
 
@@ -26,14 +27,15 @@ from tests.conformance.harness import ownerless_run, sqlite_of
         "sqlite:///",
         "sqlite://orders.db",
         "sqlite:///orders.db?mode=ro",
-        "postgres://localhost/orders",
+        "mysql://localhost/orders",
+        "postgresql:orders",
     ],
 )
 async def test_a_bad_url_is_answered_with_the_valid_forms(url: str) -> None:
     with pytest.raises(UsageError) as caught:
         await open_store(url)
     assert repr(url) in str(caught.value)
-    for form in ("memory://", "sqlite:///orders.db", "sqlite:////"):
+    for form in ("memory://", "sqlite:///orders.db", "sqlite:////", "postgresql://"):
         assert form in str(caught.value)
 
 
@@ -101,3 +103,21 @@ async def test_a_named_memory_ledger_outlives_a_kill() -> None:
 def test_importing_the_stores_imports_no_database() -> None:
     code = "import sys, pledger.store; assert not {'apsw', 'sqlite3'} & set(sys.modules), 'a database was imported'"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+async def test_whether_there_is_a_ledger(tmp_path: Path) -> None:
+    with servers.schema() as served:
+        for url in (f"sqlite:///{tmp_path}/ledger.db", served):
+            assert not await has_ledger(url)
+            assert not await has_ledger(url)  # to ask makes none
+            store = await open_store(url)
+            await store.close()
+            assert await has_ledger(url)
+    assert not await has_ledger("memory://")
+    assert not await has_ledger("sqlite:///")
+
+
+async def test_postgresql_without_its_driver_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pledger.store.postgres", None)
+    with pytest.raises(UsageError, match=r"pip install 'pledger\[postgres\]'"):
+        await open_store("postgresql://localhost/orders")

@@ -193,7 +193,12 @@ class Requests(Protocol):
 
 
 class Store(Ledger, Mailbox, Tasks, Sessions, Requests, Protocol):
-    """One database."""
+    """One database.
+
+    look_every_s: how long a worker may go without a look of its own: so late is noticed at most what no hint told of.
+    """
+
+    look_every_s: float
 
     async def wait_for_change(self, timeout_s: float) -> bool:
         """Return True once another process may have committed something since the last call, False on time-out.

@@ -18,6 +18,8 @@ T = TypeVar("T")
 class MemoryHandle:
     """One process's handle on a `State`, without the verbs."""
 
+    look_every_s = 1.0
+
     def __init__(self, state: State, faults: Faults | None = None) -> None:
         self.state = state
         self._faults = faults

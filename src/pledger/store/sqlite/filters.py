@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from pledger.engine.port.records import LIST_COLUMNS, Condition
-from pledger.store.sqlite.sqlfiles import as_json
+from pledger.store.sqlfiles import as_json
 
 _COLUMNS: Final = {column: column for column in LIST_COLUMNS} | {"blocked": "(blocked IS NOT NULL)"}
 

@@ -25,6 +25,9 @@ class SqliteHandle:
     durable: whether its commits wait for the disk. clock: in place of the store's own, for tests.
     """
 
+    #: A look is a few microseconds.
+    look_every_s = 1.0
+
     def __init__(
         self,
         database: Database,

@@ -9,13 +9,13 @@ from pledger.engine.port.answers import Answer, Existing, Reply, Started, decide
 from pledger.engine.port.operations import Append, Block, ConfirmClaim, Release, StartRun, Terminate
 from pledger.engine.port.records import Condition, RunRow, RunStatus
 from pledger.history.transition import StoredTransition
+from pledger.store.sqlfiles import as_json, load_queries
 from pledger.store.sqlite import mailbox, sessions, tasks
 from pledger.store.sqlite.filters import filter_sql
 from pledger.store.sqlite.handle import SqliteHandle
-from pledger.store.sqlite.sqlfiles import as_json, load_queries
 from pledger.store.sqlite.writer import Cursor
 
-_SQL: Final = load_queries("ledger")
+_SQL: Final = load_queries(__package__, "ledger")
 _INSERT_BORN_RUN: Final = _SQL["insert_born_run"]
 _APPEND: Final = _SQL["append"]
 _APPEND_AND_CLOSE: Final = _SQL["append_and_close"]

@@ -9,11 +9,11 @@ from pledger.engine.port.answers import Answer, Reply, Sent
 from pledger.engine.port.operations import Send
 from pledger.engine.port.records import Message
 from pledger.errors import WorkflowNotFoundError
+from pledger.store.sqlfiles import load_queries
 from pledger.store.sqlite.handle import SqliteHandle
-from pledger.store.sqlite.sqlfiles import load_queries
 from pledger.store.sqlite.writer import Cursor
 
-_SQL: Final = load_queries("mailbox")
+_SQL: Final = load_queries(__package__, "mailbox")
 
 
 def send(cursor: Cursor, op: Send) -> Answer:

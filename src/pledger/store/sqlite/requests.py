@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 from pledger.engine.port.records import Request
+from pledger.store.sqlfiles import load_queries
 from pledger.store.sqlite import mailbox
 from pledger.store.sqlite.handle import SqliteHandle
-from pledger.store.sqlite.sqlfiles import load_queries
 from pledger.store.sqlite.writer import Cursor
 
-_SQL: Final = load_queries("requests")
+_SQL: Final = load_queries(__package__, "requests")
 
 
 class SqliteRequests(SqliteHandle):

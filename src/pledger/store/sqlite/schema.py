@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import apsw
 
 from pledger.errors import SchemaVersionError
-from pledger.store.sqlite.sqlfiles import load_migrations
+from pledger.store.sqlfiles import load_migrations
 
 
 def schema_version(connection: apsw.Connection) -> int:
@@ -26,7 +26,7 @@ def migrate(connection: apsw.Connection, path: str, migrations: Sequence[str] | 
     migrations: other than those of this package, for tests.
     Raises SchemaVersionError for a database that a newer Pledger wrote.
     """
-    steps = load_migrations() if migrations is None else migrations
+    steps = load_migrations(__package__) if migrations is None else migrations
     version = _known_version(connection, path, len(steps))
     if version == len(steps):
         return version

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from pledger.engine.port.records import Outlook, RunRow, SessionRow
+from pledger.store.sqlfiles import as_json, load_queries
 from pledger.store.sqlite.handle import SqliteHandle
-from pledger.store.sqlite.sqlfiles import as_json, load_queries
 from pledger.store.sqlite.writer import Cursor
 
-_SQL: Final = load_queries("sessions")
+_SQL: Final = load_queries(__package__, "sessions")
 
 
 def is_alive(cursor: Cursor, session_key: int) -> bool:

@@ -8,12 +8,12 @@ from typing import Any, Final
 from pledger.engine.port.answers import Answer, Reply
 from pledger.engine.port.operations import ExpireTask, FinishTask, Heartbeat, LogAttempts, PutTask
 from pledger.engine.port.records import AttemptRecord, TaskRow
+from pledger.store.sqlfiles import as_json, load_queries
 from pledger.store.sqlite import mailbox, sessions
 from pledger.store.sqlite.handle import SqliteHandle
-from pledger.store.sqlite.sqlfiles import as_json, load_queries
 from pledger.store.sqlite.writer import Cursor
 
-_SQL: Final = load_queries("tasks")
+_SQL: Final = load_queries(__package__, "tasks")
 
 #: Lines of the attempt log that are kept for each activity: the newest ones.
 ATTEMPTS_MAX: Final = 100

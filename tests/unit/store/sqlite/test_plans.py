@@ -7,12 +7,12 @@ import re
 import pytest
 
 from pledger.engine.port.records import Condition
+from pledger.store.sqlfiles import load_queries
 from pledger.store.sqlite import SqliteStore
 from pledger.store.sqlite.filters import filter_sql
-from pledger.store.sqlite.sqlfiles import load_queries
 
 SUBJECTS = ("ledger", "mailbox", "tasks", "sessions", "requests")
-QUERIES = [(subject, name) for subject in SUBJECTS for name in load_queries(subject)]
+QUERIES = [(subject, name) for subject in SUBJECTS for name in load_queries("pledger.store.sqlite", subject)]
 
 #: Tables that hold a handful of rows (worker processes, wake-ups until they are told), and what is no table.
 SMALL = re.compile(
@@ -29,7 +29,9 @@ def plan(store: SqliteStore, sql: str) -> list[str]:
 
 @pytest.mark.parametrize(("subject", "name"), QUERIES)
 def test_no_query_scans_a_table(store: SqliteStore, subject: str, name: str) -> None:
-    scans = [line for line in plan(store, load_queries(subject)[name]) if line.startswith("SCAN")]
+    scans = [
+        line for line in plan(store, load_queries("pledger.store.sqlite", subject)[name]) if line.startswith("SCAN")
+    ]
     assert [line for line in scans if not SMALL.match(line)] == []
 
 
@@ -55,7 +57,9 @@ def test_no_query_scans_a_table(store: SqliteStore, subject: str, name: str) -> 
     ],
 )
 def test_the_index_that_was_made_for_it(store: SqliteStore, subject: str, name: str, index: str) -> None:
-    assert any(f"INDEX {index} " in f"{line} " for line in plan(store, load_queries(subject)[name]))
+    assert any(
+        f"INDEX {index} " in f"{line} " for line in plan(store, load_queries("pledger.store.sqlite", subject)[name])
+    )
 
 
 @pytest.mark.parametrize(
@@ -73,7 +77,7 @@ def test_the_index_that_was_made_for_it(store: SqliteStore, subject: str, name: 
 def test_a_worker_passes_no_row_of_another_namespace_or_queue(
     store: SqliteStore, subject: str, name: str, range_: str
 ) -> None:
-    assert any(line.endswith(range_) for line in plan(store, load_queries(subject)[name]))
+    assert any(line.endswith(range_) for line in plan(store, load_queries("pledger.store.sqlite", subject)[name]))
 
 
 @pytest.mark.parametrize(
@@ -96,21 +100,21 @@ def test_a_list_passes_no_run_of_another_namespace(
 
 
 def test_an_inbox_is_counted_in_its_index_alone(store: SqliteStore) -> None:
-    assert plan(store, load_queries("mailbox")["is_full"]) == [
+    assert plan(store, load_queries("pledger.store.sqlite", "mailbox")["is_full"]) == [
         "SEARCH pledger_message USING COVERING INDEX pledger_message_unsettled (chain_key=?)"
     ]
 
 
 @pytest.mark.parametrize("name", ["read_history", "read_last_transitions", "find_newest_run", "read_inbox"])
 def test_rows_come_in_order_without_sorting(store: SqliteStore, name: str) -> None:
-    sql = (load_queries("ledger") | load_queries("mailbox"))[name]
+    sql = (load_queries("pledger.store.sqlite", "ledger") | load_queries("pledger.store.sqlite", "mailbox"))[name]
     assert not [line for line in plan(store, sql) if "TEMP B-TREE" in line]
 
 
 def test_a_step_of_an_owned_run_opens_no_index_but_the_one_of_due_runs(store: SqliteStore) -> None:
     """due_ms is a column of that one; an owned row is never in it, so it is not written either."""
     connection = store._database.writer.connection
-    sql = load_queries("ledger")["append"]
+    sql = load_queries("pledger.store.sqlite", "ledger")["append"]
     opened = {row[3] for row in connection.execute(f"EXPLAIN {sql}", (None,) * 6) if row[1] == "OpenWrite"}
     names = connection.execute("SELECT rootpage, name FROM sqlite_schema").fetchall()
     assert {name for rootpage, name in names if rootpage in opened} == {"pledger_run", "pledger_run_due"}

@@ -8,9 +8,9 @@ import apsw
 import pytest
 
 from pledger.errors import SchemaVersionError
+from pledger.store.sqlfiles import load_migrations
 from pledger.store.sqlite import open_sqlite
 from pledger.store.sqlite.schema import migrate, schema_version
-from pledger.store.sqlite.sqlfiles import load_migrations
 
 
 def schema(connection: apsw.Connection) -> list[tuple[object, ...]]:
@@ -20,19 +20,24 @@ def schema(connection: apsw.Connection) -> list[tuple[object, ...]]:
 def test_migrating_twice_changes_nothing() -> None:
     connection = apsw.Connection(":memory:")
     assert schema_version(connection) == 0
-    assert migrate(connection, "x") == len(load_migrations())
+    assert migrate(connection, "x") == len(load_migrations("pledger.store.sqlite"))
     before = schema(connection)
-    assert migrate(connection, "x") == len(load_migrations())
+    assert migrate(connection, "x") == len(load_migrations("pledger.store.sqlite"))
     assert schema(connection) == before
 
 
 def test_a_newer_schema_is_refused_and_left_alone(path: Path) -> None:
     connection = apsw.Connection(str(path))
-    migrate(connection, "x", [*load_migrations(), "CREATE TABLE pledger_future (x)"])
+    migrate(connection, "x", [*load_migrations("pledger.store.sqlite"), "CREATE TABLE pledger_future (x)"])
     before = schema(connection)
     with pytest.raises(SchemaVersionError) as caught:
         open_sqlite(path)
-    for word in (str(path), f"version {len(load_migrations()) + 1}", f"up to {len(load_migrations())}", "upgrade"):
+    for word in (
+        str(path),
+        f"version {len(load_migrations('pledger.store.sqlite')) + 1}",
+        f"up to {len(load_migrations('pledger.store.sqlite'))}",
+        "upgrade",
+    ):
         assert word in str(caught.value)
     assert schema(connection) == before
 
@@ -56,7 +61,7 @@ def test_a_process_killed_in_a_migration_leaves_nothing(path: Path) -> None:
     connection = apsw.Connection(str(path))
     connection.pragma("journal_mode", "wal")
     connection.execute("BEGIN IMMEDIATE")
-    for step in load_migrations():
+    for step in load_migrations("pledger.store.sqlite"):
         connection.execute(step)
     # What a kill leaves on disk: the files as they are before COMMIT.
     copy = path.parent / "after-kill.db"
@@ -64,7 +69,7 @@ def test_a_process_killed_in_a_migration_leaves_nothing(path: Path) -> None:
     Path(f"{copy}-wal").write_bytes(Path(f"{path}-wal").read_bytes())
     survivor = apsw.Connection(str(copy))
     assert schema(survivor) == []
-    assert migrate(survivor, "x") == len(load_migrations())
+    assert migrate(survivor, "x") == len(load_migrations("pledger.store.sqlite"))
 
 
 async def test_an_application_may_keep_its_tables_in_the_file(path: Path) -> None:

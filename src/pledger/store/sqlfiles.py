@@ -1,4 +1,4 @@
-"""Reads the SQL that lies beside the code: named queries and numbered migrations."""
+"""Reads the SQL that lies beside the code of a store: named queries and numbered migrations."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ _BLOCK: Final = re.compile(r"^-- name: (\w+)\n(?:--[^\n]*\n)*(.*?)(?=^-- name: |
 _MIGRATION: Final = re.compile(r"(\d{4})_\w+\.sql")
 
 
-def load_queries(subject: str) -> dict[str, str]:
-    """The queries of `queries/<subject>.sql` by name. Each begins with `-- name: x` and may be described below it."""
-    text = (resources.files(__package__) / "queries" / f"{subject}.sql").read_text("utf-8")
+def load_queries(package: str, subject: str) -> dict[str, str]:
+    """The queries of `queries/<subject>.sql` of a package by name. Each begins with `-- name: x` and may be described
+    below it."""
+    text = (resources.files(package) / "queries" / f"{subject}.sql").read_text("utf-8")
     return {name: sql.strip().rstrip(";") for name, sql in _BLOCK.findall(text)}
 
 
-def load_migrations() -> list[str]:
+def load_migrations(package: str) -> list[str]:
     """The scripts that bring an empty database to the newest schema, in order; the first makes version 1."""
-    files = {entry.name: entry for entry in (resources.files(__package__) / "migrations").iterdir()}
+    files = {entry.name: entry for entry in (resources.files(package) / "migrations").iterdir()}
     names = sorted(name for name in files if _MIGRATION.fullmatch(name))
     # A gap or a double number would give one version number to two schemas.
     assert [int(name[:4]) for name in names] == list(range(1, len(names) + 1)), names

@@ -1,0 +1,280 @@
+"""A batch of operations in one transaction: lock and read, decide, write; two round trips."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
+
+import psycopg
+from psycopg import errors as pg
+
+from pledger.engine.port.answers import Answer, Reply
+from pledger.engine.port.operations import Append, Operation, Send
+from pledger.errors import PledgerError, StoreUnavailableError
+from pledger.store.postgres.arrays import array_parameters, pack
+from pledger.store.postgres.failures import PASSING, is_of_an_operation, operation_failure
+from pledger.store.postgres.found import Found, Needs
+from pledger.store.postgres.links import pipelined
+from pledger.store.postgres.news import Interest
+from pledger.store.postgres.rounds import Round, cut_into_rounds
+from pledger.store.postgres.rules.every import decide, needs_of
+from pledger.store.postgres.writes import Writes, columns
+
+#: How often a transaction is done again that others were in the way of.
+TRIES: Final = 10
+
+CommitHook: TypeAlias = Callable[[Literal["before", "after"]], None]
+
+
+class Doubt(NamedTuple):
+    """A transaction of which nobody knows whether it was committed: its id, the mark that it would have left, and what
+    would have been answered."""
+
+    transaction: str
+    mark: int
+    answers: list[Answer]
+
+
+class StillRunningError(StoreUnavailableError):
+    """A transaction in doubt may still be committed."""
+
+
+class Committer:
+    """Writes batches by one connection at a time. sql: the statements. channel: of the news, which bear the name of
+    `interest`. hook: called with "before" and "after" around each COMMIT, for tests.
+
+    doubt: of the newest transaction, when its COMMIT was sent and the connection was lost before it was answered.
+    """
+
+    def __init__(
+        self, sql: Mapping[str, str], channel: str, interest: Interest, hook: CommitHook | None = None
+    ) -> None:
+        self._sql = sql
+        self._arrays = {name: array_parameters(text) for name, text in sql.items()}
+        self._channel = channel
+        self._interest = interest
+        self._hook = hook
+        self.doubt: Doubt | None = None
+        self._marks = itertools.count(1)
+        self._transaction = ""
+
+    async def resolve(self, connection: psycopg.AsyncConnection[Any], doubt: Doubt) -> list[Answer] | None:
+        """What became of it: its answers when it was committed, None when it was not. Never a guess.
+
+        What counts is the mark that it has left with all else. The id alone would not do: after a crash, or on a
+        replica that has taken over, another transaction may have it.
+        Raises StillRunningError while it may yet be committed.
+        """
+        try:
+            cursor = await connection.execute("SELECT pg_xact_status($1::text::xid8)", [doubt.transaction])
+            [(status,)] = await cursor.fetchall()
+        except pg.InvalidParameterValue:
+            status = None  # of a future that this server does not know
+        if status == "in progress":
+            raise StillRunningError(f"transaction {doubt.transaction} is still on its way: try again")
+        found = await (await connection.execute(self._sql["read_mark"], [self._interest.name])).fetchall()
+        return doubt.answers if found == [(doubt.mark,)] else None
+
+    async def write(self, connection: psycopg.AsyncConnection[Any], batch: Sequence[Operation]) -> list[Answer]:
+        """The answers, in order. An operation that cannot be written gets its exception as its answer.
+
+        Raises psycopg.Error when nothing of the batch was written, or nobody knows.
+        """
+        self.doubt = None
+        steps = plain_steps(batch)
+        for attempt in range(TRIES):
+            try:
+                if steps:
+                    return await self._write_steps(connection, steps)
+                return await self._write(connection, batch)
+            except Exception as error:
+                passing = isinstance(error, PASSING)
+                if not passing and not is_of_an_operation(error):
+                    raise
+                self.doubt = None  # the server has refused it
+                await connection.execute("ROLLBACK")
+                last = attempt == TRIES - 1
+                if passing and last and not isinstance(error, pg.UniqueViolation):
+                    raise
+                if not passing or last:
+                    break
+        return await self._write_singly(connection, batch)
+
+    async def _write_steps(self, connection: psycopg.AsyncConnection[Any], steps: Sequence[Append]) -> list[Answer]:
+        """One statement, which commits by itself."""
+        rows = [
+            (
+                step.run_key,
+                step.fence,
+                step.expected_event,
+                step.last_event,
+                step.due_ms,
+                step.transition.first_event_id,
+                step.transition.body,
+                step.transition.checksum,
+            )
+            for step in steps
+        ]
+        self._tell("before")
+        cursor = await connection.execute(
+            self._sql["write_steps"], self._bound("write_steps", columns(rows)), binary=True
+        )
+        won = {run_key for (run_key,) in await cursor.fetchall()}
+        self._tell("after")
+        if len(won) == len(steps):
+            return [Reply.WON] * len(steps)
+        # Of those that did not win, some may be there already.
+        lost = [step for step in steps if step.run_key not in won]
+        try:
+            answers = iter(await self._write(connection, lost))
+        except BaseException:
+            self.doubt = None  # it would be of these alone; who asks again finds all of them
+            raise
+        return [Reply.WON if step.run_key in won else next(answers) for step in steps]
+
+    async def _write(self, connection: psycopg.AsyncConnection[Any], batch: Sequence[Operation]) -> list[Answer]:
+        answers: list[Answer] = [Reply.LOST] * len(batch)
+        rounds = cut_into_rounds(batch)
+        begin = True
+        if len(rounds) > 1:
+            await self._lock(connection, batch)
+            begin = False
+        for number, each in enumerate(rounds):
+            await self._write_round(connection, each, answers, begin=begin, commit=number == len(rounds) - 1)
+            begin = False
+        self.doubt = None
+        return answers
+
+    async def _lock(self, connection: psycopg.AsyncConnection[Any], batch: Sequence[Operation]) -> None:
+        """Begin, with all locks that the rounds to come will ask for: round by round, they would have no order."""
+        async with pipelined(connection):
+            begun = await self._begin(connection)
+            for name, parameters in needs_of(batch).locks():
+                await connection.execute(self._sql[name], self._bound(name, parameters))
+            [(self._transaction,)] = await begun.fetchall()
+
+    async def _begin(self, connection: psycopg.AsyncConnection[Any]) -> psycopg.AsyncCursor[Any]:
+        """The cursor gives the transaction's id."""
+        await connection.execute("BEGIN")
+        return await connection.execute("SELECT pg_current_xact_id()::text")
+
+    async def _write_round(
+        self,
+        connection: psycopg.AsyncConnection[Any],
+        operations: Round,
+        answers: list[Answer],
+        *,
+        begin: bool,
+        commit: bool,
+    ) -> None:
+        found = await self._read(connection, needs_of([each for _, each in operations]), begin=begin)
+        writes = Writes()
+        for number, operation in operations:
+            try:
+                answers[number] = decide(operation, found, writes)
+            except PledgerError as error:  # raised before anything was to be written
+                answers[number] = error
+        inserted = await self._carry_out(connection, writes, answers, commit=commit)
+        for number, operation in operations:
+            if isinstance(operation, Send) and not isinstance(answers[number], (Reply, Exception)):
+                run = found.addressees[operation.run_key]
+                if (run.chain_key, operation.message_id) not in inserted:
+                    answers[number] = Reply.DUPLICATE  # somebody else has sent it at this moment
+
+    async def _read(self, connection: psycopg.AsyncConnection[Any], needs: Needs, *, begin: bool) -> Found:
+        found = Found()
+        async with pipelined(connection):
+            begun = await self._begin(connection) if begin else None
+            cursors = [
+                (name, await connection.execute(self._sql[name], self._bound(name, parameters), binary=True))
+                for name, parameters in (*needs.locks(), *needs.reads())
+            ]
+            for name, cursor in cursors:
+                found.take(name, await cursor.fetchall())
+            if begun is not None:
+                [(self._transaction,)] = await begun.fetchall()
+        return found
+
+    async def _carry_out(
+        self, connection: psycopg.AsyncConnection[Any], writes: Writes, answers: list[Answer], *, commit: bool
+    ) -> set[tuple[int, str]]:
+        """The (chain_key, message_id) of the messages that were new."""
+        inserted: set[tuple[int, str]] = set()
+        if commit:
+            self._tell("before")
+        async with pipelined(connection):
+            cursors = [
+                (name, await connection.execute(self._sql[name], self._bound(name, parameters)))
+                for name, parameters in writes.statements()
+            ]
+            if writes.said:
+                await connection.execute(self._sql["notify"], [self._channel, self._interest.signed(writes.said)])
+            if commit:
+                await self._commit(connection, answers)
+            for name, cursor in cursors:
+                if name == "insert_messages":
+                    inserted = {(chain_key, message_id) for chain_key, message_id in await cursor.fetchall()}
+        if commit:
+            self._tell("after")
+        return inserted
+
+    async def _commit(self, connection: psycopg.AsyncConnection[Any], answers: list[Answer]) -> None:
+        mark = next(self._marks)
+        await connection.execute(self._sql["leave_mark"], [self._interest.name, mark])
+        self.doubt = Doubt(self._transaction, mark, answers)
+        await connection.execute("COMMIT")
+
+    async def _write_singly(self, connection: psycopg.AsyncConnection[Any], batch: Sequence[Operation]) -> list[Answer]:
+        """Each operation with a savepoint to fall back to: what they cost is paid only where one is at fault."""
+        answers: list[Answer] = [Reply.LOST] * len(batch)
+        await self._lock(connection, batch)
+        for number, operation in enumerate(batch):
+            try:
+                await self._write_guarded(connection, number, operation, answers)
+            except pg.UniqueViolation:
+                # A start that has just lost a race finds the other one's run now.
+                try:
+                    await self._write_guarded(connection, number, operation, answers)
+                except pg.UniqueViolation as error:
+                    answers[number] = operation_failure(error, operation)
+        self._tell("before")
+        await self._commit(connection, answers)
+        self.doubt = None
+        self._tell("after")
+        return answers
+
+    async def _write_guarded(
+        self, connection: psycopg.AsyncConnection[Any], number: int, operation: Operation, answers: list[Answer]
+    ) -> None:
+        await connection.execute("SAVEPOINT operation")
+        try:
+            await self._write_round(connection, [(number, operation)], answers, begin=False, commit=False)
+        except Exception as error:
+            if not is_of_an_operation(error):
+                raise
+            await connection.execute("ROLLBACK TO operation")
+            if isinstance(error, pg.UniqueViolation):
+                raise
+            answers[number] = operation_failure(error, operation)
+        await connection.execute("RELEASE operation")
+
+    def _bound(self, name: str, parameters: Sequence[Any]) -> list[Any]:
+        arrays = self._arrays[name]
+        return [pack(arrays[at], each) if at in arrays else each for at, each in enumerate(parameters)]
+
+    def _tell(self, phase: Literal["before", "after"]) -> None:
+        if self._hook is not None:
+            self._hook(phase)
+
+
+def plain_steps(batch: Sequence[Operation]) -> Sequence[Append]:
+    """The batch, when it is nothing but steps of different runs that write a transition each; else nothing."""
+    steps = [operation for operation in batch if isinstance(operation, Append) and _is_plain(operation)]
+    return steps if len(steps) == len(batch) == len({step.run_key for step in steps}) else ()
+
+
+def _is_plain(op: Append) -> bool:
+    return op.closed is None and not (
+        op.consumed or op.tasks or op.dropped or op.cancelled or op.unwritten or op.attempts
+    )

@@ -1,0 +1,167 @@
+"""One opener's view of a ledger on a server: its connections, how it reads, writes, and hears of others."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, Final, TypeVar
+
+import psycopg
+
+from pledger.errors import StoreError, StoreUnavailableError
+from pledger.store.postgres.address import Address
+from pledger.store.postgres.commit import TRIES, CommitHook, Committer
+from pledger.store.postgres.failures import PASSING, is_of_the_connection
+from pledger.store.postgres.links import BlockingLink, Link, settings
+from pledger.store.postgres.listening import Listener
+from pledger.store.postgres.news import Interest
+from pledger.store.postgres.statements import load_statements
+
+T = TypeVar("T")
+
+#: By how much a wait for changes may be shorter than asked for: processes must not all look at one moment.
+_JITTER: Final = 0.25
+
+
+#: For how long a server that went away is waited for, in seconds: a restart, or a fail-over.
+PATIENCE_S: Final = 20.0
+#: The same when a ledger is opened: a worker may be started while its server is restarted; and who has a wrong address
+#: wants to know it soon.
+OPENING_PATIENCE_S: Final = 3.0
+
+
+class PostgresHandle:
+    """Without the verbs. durable: whether its commits wait for the server's disk. clock: in place of the store's own,
+    for tests.
+
+    Four connections at most, and one to listen: what writes, what reads for the engine, what reads long lists for
+    people, and what beats.
+    """
+
+    #: A look is a round trip, of each worker of a fleet. With the heartbeats of a lease of 5 s, less than one a second.
+    look_every_s = 4.0
+
+    def __init__(
+        self,
+        address: Address,
+        *,
+        durable: bool = True,
+        clock: Callable[[], int] | None = None,
+        on_commit: CommitHook | None = None,
+    ) -> None:
+        self.address = address
+        self._sql = load_statements(address.schema)
+        self._durable = durable
+        self._clock = clock
+        said = settings(durable=durable)
+        self._writer = Link(address, "writer", said)
+        self._reader = Link(address, "reader", said)
+        self._lists = Link(address, "lists", said)
+        self._heart = BlockingLink(address, "heartbeat", said)
+        self._interest = Interest()
+        self._committer = Committer(self._sql, address.channel, self._interest, on_commit)
+        self._listener = Listener(address, self._interest)
+        self._schema_version = 0
+        self._closed = False
+
+    @property
+    def patience_s(self) -> float:
+        """For how long a server that went away is waited for; 0 for not at all."""
+        return self._writer.patience_s
+
+    @patience_s.setter
+    def patience_s(self, seconds: float) -> None:
+        self._writer.patience_s = self._reader.patience_s = self._lists.patience_s = seconds
+
+    async def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            await self._listener.stop()
+            await self._writer.close()
+            await self._reader.close()
+            await self._lists.close()
+            await asyncio.to_thread(self._heart.close)
+
+    def _now(self) -> int | None:
+        """For statements: None stands for the store's clock, read by the statement itself."""
+        return None if self._clock is None else self._clock()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise self._closed_error()
+
+    def _closed_error(self) -> StoreError:
+        return StoreError(f"This store on {self.address.shown} is closed. Open it again with open_store().")
+
+    # Reading and writing ----------------------------------------------------------------------------------------------
+
+    async def _rows(self, name: str, *parameters: Any) -> list[tuple[Any, ...]]:
+        return await self._read_sql(self._reader, self._sql[name], parameters)
+
+    async def _read_sql(self, link: Link, sql: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
+        """Twice, when the connection is lost meanwhile: to look again harms nobody."""
+        try:
+            return await self._read_once(link, sql, parameters)
+        except StoreUnavailableError as error:
+            if not self.patience_s or not is_of_the_connection(error.__cause__):
+                raise
+        return await self._read_once(link, sql, parameters)
+
+    async def _read_once(self, link: Link, sql: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
+        self._check_open()
+        async with link.use() as connection:
+            return await (await connection.execute(sql, parameters, binary=True)).fetchall()
+
+    async def _row(self, name: str, *parameters: Any) -> tuple[Any, ...] | None:
+        rows = await self._rows(name, *parameters)
+        return rows[0] if rows else None
+
+    async def _change(self, name: str, *parameters: Any) -> list[tuple[Any, ...]]:
+        """One statement that writes, which is a transaction by itself; its rows, if it gives any."""
+
+        async def change(connection: psycopg.AsyncConnection[Any]) -> list[tuple[Any, ...]]:
+            cursor = await connection.execute(self._sql[name], parameters, binary=True)
+            return await cursor.fetchall() if cursor.description is not None else []
+
+        return await self._passing(change)
+
+    async def _transact(self, work: Callable[[psycopg.AsyncConnection[Any]], Awaitable[T]]) -> T:
+        async def transact(connection: psycopg.AsyncConnection[Any]) -> T:
+            async with connection.transaction():
+                return await work(connection)
+
+        return await self._passing(transact)
+
+    async def _passing(self, work: Callable[[psycopg.AsyncConnection[Any]], Awaitable[T]]) -> T:
+        """Again, while others are in the way."""
+        for _ in range(TRIES - 1):
+            try:
+                return await self._use(work)
+            except StoreUnavailableError as error:
+                if not isinstance(error.__cause__, PASSING):
+                    raise
+        return await self._use(work)
+
+    async def _use(self, work: Callable[[psycopg.AsyncConnection[Any]], Awaitable[T]]) -> T:
+        self._check_open()
+        async with self._writer.use() as connection:
+            return await work(connection)
+
+    async def _say(self, connection: psycopg.AsyncConnection[Any], news: Iterable[str]) -> None:
+        await connection.execute(self._sql["notify"], [self.address.channel, self._interest.signed(news)])
+
+    # Changes by others ------------------------------------------------------------------------------------------------
+
+    async def wait_for_change(self, timeout_s: float) -> bool:
+        """False also as soon as a run has closed: that concerns nobody but those who wait for one."""
+        self._check_open()
+        self._listener.start()
+        listener = self._listener
+        try:
+            await asyncio.wait_for(listener.heard.wait(), timeout_s * (1 - _JITTER * random.random()))  # noqa: S311 - no secret
+        except TimeoutError:
+            return False
+        listener.heard.clear()
+        for_workers, listener.for_workers = listener.for_workers, False
+        return for_workers

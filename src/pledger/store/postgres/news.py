@@ -1,0 +1,58 @@
+"""What processes tell each other by NOTIFY: hints, which may be lost and may come too often; never the truth."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Iterable
+from typing import Final
+
+#: A run has closed: whoever waits for one looks.
+OF_CLOSED: Final = '["closed"]'
+#: Something has changed that concerns nobody knows whom.
+OF_ANYTHING: Final = '["anything"]'
+
+#: PostgreSQL takes less than 8,000 bytes.
+_BYTES_MAX: Final = 7_000
+
+
+def for_session(session_key: int | None) -> str:
+    """A run of the session has news."""
+    return json.dumps(["session", session_key])
+
+
+def for_queue(namespace: str, task_queue: str) -> str:
+    """A run or an activity of the queue may be due."""
+    said = json.dumps(["queue", namespace, task_queue])
+    return said if len(said) < _BYTES_MAX else OF_ANYTHING
+
+
+class Interest:
+    """What a process wants to hear of. sessions: those of its workers, by key, each with (namespace, task_queue).
+
+    name: of this handle, so that it does not listen to itself: what it has written its own process knows.
+    """
+
+    def __init__(self) -> None:
+        self.name = secrets.token_hex(4)
+        self.sessions: dict[int, tuple[str, str]] = {}
+
+    def signed(self, said: Iterable[str]) -> list[str]:
+        return [f"{self.name}{each}" for each in said]
+
+    def concerns(self, payload: str) -> bool:
+        """Whether it is worth waking for."""
+        name, said = payload[: len(self.name)], payload[len(self.name) :]
+        if name == self.name:
+            return False
+        try:
+            kind, *about = json.loads(said)
+        except ValueError:
+            return True
+        match kind:
+            case "session":
+                return about[0] in self.sessions
+            case "queue":
+                return tuple(about) in self.sessions.values()
+            case _:
+                return True

@@ -1,0 +1,250 @@
+-- The two round trips of a commit: all locks and reads, in one fixed order (sessions, chains, runs, tasks; each by key),
+-- then all writes. Arrays of one statement have a row at each index.
+
+-- name: lock_sessions
+-- Those that still stand. A burial waits for this transaction, and then finds what was born in it.
+SELECT session_key FROM pledger.session WHERE session_key = ANY($1::bigint[]) ORDER BY session_key FOR KEY SHARE;
+
+-- name: share_chains
+-- For those who send something to the runs $1: nobody lets go of them meanwhile.
+SELECT chain_key FROM pledger.chain
+WHERE chain_key IN (SELECT run.chain_key FROM pledger.run AS run WHERE run.run_key = ANY($1::bigint[]))
+ORDER BY chain_key FOR KEY SHARE;
+
+-- name: lock_chains
+-- For those who let go of the runs $1: nobody sends anything to them meanwhile.
+SELECT chain_key FROM pledger.chain
+WHERE chain_key IN (SELECT run.chain_key FROM pledger.run AS run WHERE run.run_key = ANY($1::bigint[]))
+ORDER BY chain_key FOR UPDATE;
+
+-- name: lock_runs
+-- Those to be changed ($1), and of those that get news ($2) the ones without an owner: they become due.
+SELECT run_key, chain_key, namespace, task_queue, status, owner, fence, last_event, head, next_ms, claims
+FROM pledger.run
+WHERE run_key = ANY($1::bigint[]) OR (run_key = ANY($2::bigint[]) AND owner IS NULL AND closed_ms IS NULL)
+ORDER BY run_key FOR NO KEY UPDATE;
+
+-- name: read_addressees
+SELECT run_key, chain_key, namespace, task_queue, status, owner, fence, last_event, head, next_ms, claims
+FROM pledger.run WHERE run_key = ANY($1::bigint[]);
+
+-- name: lock_tasks
+SELECT run_key, event_id, state, attempt, owner, cancel_requested FROM pledger.task
+WHERE (run_key, event_id) IN (SELECT * FROM unnest($1::bigint[], $2::bigint[]))
+ORDER BY run_key, event_id FOR UPDATE;
+
+-- name: newest_runs
+-- The newest run of each workflow id, after the generation of its chain.
+SELECT newest.generation, row.*
+FROM unnest($1::text[], $2::text[]) AS asked (namespace, workflow_id)
+CROSS JOIN LATERAL (
+    SELECT chain.generation, run.run_key FROM pledger.chain AS chain JOIN pledger.run AS run USING (chain_key)
+    WHERE chain.namespace = asked.namespace AND chain.workflow_id = asked.workflow_id
+    ORDER BY chain.generation DESC, run.segment DESC LIMIT 1
+) AS newest
+JOIN pledger.run_row AS row ON row.run_key = newest.run_key;
+
+-- name: new_keys
+SELECT nextval('pledger.chain_chain_key_seq'), nextval('pledger.run_run_key_seq') FROM generate_series(1, $1::int);
+
+-- name: known_messages
+SELECT message.chain_key, message.message_id
+FROM unnest($1::bigint[], $2::text[]) AS sent (run_key, message_id)
+JOIN pledger.run AS run ON run.run_key = sent.run_key
+JOIN pledger.message AS message ON message.chain_key = run.chain_key AND message.message_id = sent.message_id;
+
+-- name: inbox_lengths
+-- How many messages of each run's chain have no verdict yet, $2 at most.
+SELECT run.chain_key, (
+    SELECT count(*) FROM (
+        SELECT 1 FROM pledger.message AS message
+        WHERE message.chain_key = run.chain_key
+            AND (message.verdict IS NULL OR (message.kind = 'cancel' AND message.verdict = 'delivered'))
+        LIMIT $2
+    ) AS waiting
+)
+FROM pledger.run AS run WHERE run.run_key = ANY($1::bigint[]);
+
+-- name: runs_with_mail
+-- Of runs that are let go: those for which something waits. A sender of the owner's own process stores no wake-up, and
+-- the owner may let go before it hears of the message.
+-- One row of each is asked for, rather than whether there are any: for that the planner may read everybody's.
+SELECT run.run_key FROM pledger.run AS run WHERE run.run_key = ANY($1::bigint[]) AND coalesce(
+    (SELECT true FROM pledger.message AS sent WHERE sent.chain_key = run.chain_key AND verdict IS NULL LIMIT 1),
+    (SELECT true FROM pledger.task AS task WHERE task.run_key = run.run_key AND state = 'done' LIMIT 1),
+    (
+        SELECT true FROM pledger.request AS asked
+        WHERE asked.run_key = run.run_key AND answer IS NULL AND failure IS NULL LIMIT 1
+    ),
+    false
+);
+
+-- name: insert_chains
+INSERT INTO pledger.chain (chain_key, namespace, workflow_id, generation)
+SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::int[]);
+
+-- name: insert_runs
+INSERT INTO pledger.run (
+    run_key, chain_key, namespace, run_id, workflow_type, task_queue, input_digest, started_ms,
+    status, closed_ms, last_event, head, fence, owner, due_ms, next_ms
+)
+SELECT * FROM unnest(
+    $1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bytea[], $8::bigint[],
+    $9::text[], $10::bigint[], $11::bigint[], $12::bytea[], $13::bigint[], $14::bigint[], $15::bigint[], $16::bigint[]
+);
+
+-- name: write_steps
+-- A batch of nothing but plain steps, in one statement and one round trip: the runs whose compare-and-set has won.
+WITH step AS (
+    SELECT * FROM unnest(
+        $1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bytea[], $8::bytea[]
+    ) AS step (run_key, fence, expected_event, last_event, due_ms, first_event_id, body, checksum)
+),
+held AS (
+    SELECT run.run_key FROM pledger.run AS run JOIN step USING (run_key)
+    WHERE run.fence = step.fence AND run.last_event = step.expected_event AND run.owner IS NOT NULL
+    ORDER BY run.run_key FOR NO KEY UPDATE OF run
+),
+won AS (
+    UPDATE pledger.run AS run SET last_event = step.last_event, head = step.checksum, next_ms = step.due_ms, claims = 0
+    FROM step JOIN held USING (run_key)
+    WHERE run.run_key = step.run_key AND run.fence = step.fence AND run.last_event = step.expected_event
+        AND run.owner IS NOT NULL
+    RETURNING run.run_key
+)
+INSERT INTO pledger.history (run_key, first_event_id, body, checksum)
+SELECT step.run_key, step.first_event_id, step.body, step.checksum FROM step JOIN won USING (run_key)
+RETURNING run_key;
+
+-- name: step_runs
+-- A step of owned runs, whose rows are locked: this is what the engine does all day.
+UPDATE pledger.run AS run SET last_event = step.last_event, head = step.head, next_ms = step.next_ms, claims = 0
+FROM unnest($1::bigint[], $2::bigint[], $3::bytea[], $4::bigint[]) AS step (run_key, last_event, head, next_ms)
+WHERE run.run_key = step.run_key;
+
+-- name: change_runs
+-- Whatever else changes in the row of a run.
+UPDATE pledger.run AS run SET
+    status = change.status, closed_ms = change.closed_ms, last_event = change.last_event, head = change.head,
+    fence = change.fence, owner = change.owner, due_ms = change.due_ms, next_ms = change.next_ms, claims = change.claims,
+    blocked = change.blocked, blocked_code = change.blocked_code
+FROM unnest(
+    $1::bigint[], $2::text[], $3::bigint[], $4::bigint[], $5::bytea[], $6::bigint[], $7::bigint[], $8::bigint[],
+    $9::bigint[], $10::int[], $11::bytea[], $12::text[]
+) AS change (
+    run_key, status, closed_ms, last_event, head, fence, owner, due_ms, next_ms, claims, blocked, blocked_code
+)
+WHERE run.run_key = change.run_key;
+
+-- name: due_runs
+-- Ownerless runs that have news, whose rows are locked.
+UPDATE pledger.run SET due_ms = 0 WHERE run_key = ANY($1::bigint[]);
+
+-- name: insert_transitions
+INSERT INTO pledger.history (run_key, first_event_id, body, checksum)
+SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bytea[], $4::bytea[]);
+
+-- name: insert_messages
+-- Without those that somebody else has sent meanwhile.
+INSERT INTO pledger.message (chain_key, kind, message_id, name, body, sent_ms, keep_id)
+SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::bytea[], $6::bigint[], $7::boolean[])
+ON CONFLICT (chain_key, message_id) DO NOTHING RETURNING chain_key, message_id;
+
+-- name: forget_messages
+-- Consumed messages whose ids need no memory.
+DELETE FROM pledger.message WHERE message_key = ANY($1::bigint[]) AND NOT keep_id;
+
+-- name: deliver_messages
+-- Consumed messages whose ids are remembered. A cancel stays whole: its sender asks for the verdict.
+UPDATE pledger.message AS message SET
+    verdict = 'delivered', event_id = delivered.event_id,
+    body = CASE kind WHEN 'cancel' THEN body ELSE '\x' END
+FROM unnest($1::bigint[], $2::bigint[]) AS delivered (message_key, event_id)
+WHERE message.message_key = delivered.message_key AND message.keep_id;
+
+-- name: settle_messages
+-- The verdicts of closed runs.
+UPDATE pledger.message AS message SET verdict = CASE
+    WHEN message.kind <> 'cancel' THEN 'undelivered'
+    WHEN message.verdict = 'delivered' AND closed.status = 'cancelled' THEN 'cancelled'
+    ELSE 'too_late:' || closed.status
+END
+FROM unnest($1::bigint[], $2::text[]) AS closed (chain_key, status)
+WHERE message.chain_key = closed.chain_key
+    AND (message.verdict IS NULL OR (message.kind = 'cancel' AND message.verdict = 'delivered'));
+
+-- name: put_tasks
+-- A cancellation is not taken back by what is written over the row; what waits in the queue then waits no longer.
+INSERT INTO pledger.task AS task (
+    run_key, event_id, namespace, task_queue, activity_type, state, attempt, due_ms, command, scheduled_ms,
+    started_ms, expires_ms, owner, lost, heartbeat, last_failure, outcome, cancel_requested
+)
+SELECT * FROM unnest(
+    $1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::int[], $8::bigint[], $9::bytea[],
+    $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::boolean[], $15::bytea[], $16::bytea[], $17::bytea[],
+    $18::boolean[]
+)
+ON CONFLICT (run_key, event_id) DO UPDATE SET
+    task_queue = excluded.task_queue, activity_type = excluded.activity_type, state = excluded.state,
+    attempt = excluded.attempt, due_ms = excluded.due_ms, command = excluded.command,
+    scheduled_ms = excluded.scheduled_ms, started_ms = excluded.started_ms,
+    expires_ms = CASE WHEN task.cancel_requested AND excluded.state = 'queued' THEN 0 ELSE excluded.expires_ms END,
+    owner = excluded.owner, lost = excluded.lost, heartbeat = excluded.heartbeat,
+    last_failure = excluded.last_failure, outcome = excluded.outcome,
+    cancel_requested = task.cancel_requested OR excluded.cancel_requested;
+
+-- name: drop_tasks
+DELETE FROM pledger.task WHERE (run_key, event_id) IN (SELECT * FROM unnest($1::bigint[], $2::bigint[]));
+
+-- name: drop_tasks_of_runs
+DELETE FROM pledger.task WHERE run_key = ANY($1::bigint[]);
+
+-- name: cancel_tasks
+-- What waits in the queue waits no longer.
+UPDATE pledger.task SET cancel_requested = true, expires_ms = CASE state WHEN 'queued' THEN 0 ELSE expires_ms END
+WHERE (run_key, event_id) IN (SELECT * FROM unnest($1::bigint[], $2::bigint[]));
+
+-- name: finish_tasks
+UPDATE pledger.task AS task SET state = 'done', owner = NULL, outcome = done.outcome
+FROM unnest($1::bigint[], $2::bigint[], $3::bytea[]) AS done (run_key, event_id, outcome)
+WHERE task.run_key = done.run_key AND task.event_id = done.event_id;
+
+-- name: beat_tasks
+UPDATE pledger.task AS task SET heartbeat = beat.details
+FROM unnest($1::bigint[], $2::bigint[], $3::bytea[]) AS beat (run_key, event_id, details)
+WHERE task.run_key = beat.run_key AND task.event_id = beat.event_id;
+
+-- name: log_attempts
+INSERT INTO pledger.attempt (run_key, event_id, attempt, outcome, started_ms, ended_ms, worker, failure)
+SELECT * FROM unnest(
+    $1::bigint[], $2::bigint[], $3::int[], $4::text[], $5::bigint[], $6::bigint[], $7::text[], $8::bytea[]
+);
+
+-- name: trim_attempts
+-- Lines that are too many.
+DELETE FROM pledger.attempt WHERE attempt_key IN (
+    SELECT old.attempt_key FROM unnest($1::bigint[], $2::bigint[]) AS logged (run_key, event_id)
+    CROSS JOIN LATERAL (
+        SELECT attempt.attempt_key FROM pledger.attempt AS attempt
+        WHERE attempt.run_key = logged.run_key AND attempt.event_id = logged.event_id
+        ORDER BY attempt.attempt_key DESC OFFSET $3
+    ) AS old
+);
+
+-- name: insert_wakes
+INSERT INTO pledger.wake (run_key) SELECT unnest($1::bigint[]);
+
+-- name: drop_wakes
+DELETE FROM pledger.wake WHERE wake_key IN (
+    SELECT wake_key FROM pledger.wake WHERE run_key = ANY($1::bigint[]) ORDER BY wake_key FOR UPDATE
+);
+
+-- name: notify
+SELECT pg_notify($1, said) FROM unnest($2::text[]) AS said;
+
+-- name: leave_mark
+INSERT INTO pledger.mark AS mark (handle, batch, written_ms) VALUES ($1, $2, pledger.now_ms())
+ON CONFLICT (handle) DO UPDATE SET batch = excluded.batch, written_ms = excluded.written_ms;
+
+-- name: read_mark
+SELECT batch FROM pledger.mark WHERE handle = $1;

@@ -1,0 +1,29 @@
+-- Runs and their histories: reads.
+
+-- name: find_newest_run
+-- The newest run of a workflow id: the last segment of its last chain.
+SELECT row.* FROM pledger.run_row AS row WHERE row.run_key = (
+    SELECT run.run_key FROM pledger.chain AS chain JOIN pledger.run AS run USING (chain_key)
+    WHERE chain.namespace = $1 AND chain.workflow_id = $2
+    ORDER BY chain.generation DESC, run.segment DESC LIMIT 1
+);
+
+-- name: find_run
+-- The run of a workflow id that has this run id.
+SELECT row.* FROM pledger.run_row AS row WHERE row.run_id = $3 AND row.chain_key IN (
+    SELECT chain_key FROM pledger.chain WHERE namespace = $1 AND workflow_id = $2
+);
+
+-- name: read_run
+SELECT * FROM pledger.run_row WHERE run_key = $1;
+
+-- name: read_statuses
+SELECT run_key, status, blocked IS NOT NULL FROM pledger.run WHERE run_key = ANY($1::bigint[]);
+
+-- name: read_history
+SELECT first_event_id, body, checksum FROM pledger.history
+WHERE run_key = $1 AND first_event_id > $2 ORDER BY first_event_id LIMIT $3;
+
+-- name: read_last_transitions
+-- The newest two, the last one first.
+SELECT first_event_id, body, checksum FROM pledger.history WHERE run_key = $1 ORDER BY first_event_id DESC LIMIT 2;

@@ -1,0 +1,25 @@
+-- Questions to runs that another process owns. A parameter for the time that is NULL stands for the store's clock.
+
+-- name: ask
+-- A row when there is such a run.
+WITH chain AS (
+    SELECT chain_key FROM pledger.chain
+    WHERE chain_key = (SELECT run.chain_key FROM pledger.run AS run WHERE run.run_key = $1) FOR KEY SHARE
+)
+INSERT INTO pledger.request (run_key, kind, name, body, expires_ms) SELECT $1, $2, $3, $4, $5 FROM chain
+RETURNING request_key;
+
+-- name: read_requests
+SELECT request_key, run_key, kind, name, body, expires_ms, answer, failure FROM pledger.request
+WHERE run_key = $2 AND answer IS NULL AND failure IS NULL AND expires_ms > coalesce($1::bigint, pledger.now_ms())
+ORDER BY request_key;
+
+-- name: answer_request
+UPDATE pledger.request SET answer = $1, failure = $2 WHERE request_key = $3 AND answer IS NULL AND failure IS NULL;
+
+-- name: take_answer
+DELETE FROM pledger.request WHERE request_key = $1 AND (answer IS NOT NULL OR failure IS NOT NULL)
+RETURNING request_key, run_key, kind, name, body, expires_ms, answer, failure;
+
+-- name: drop_requests
+DELETE FROM pledger.request WHERE expires_ms <= $1;

@@ -1,0 +1,67 @@
+"""A batch cut into rounds: what is decided in one round is decided on the same rows, so no two operations of it may
+change what the other one looks at. Almost always there is one round."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Final, TypeAlias
+
+from pledger.engine.port.operations import (
+    Append,
+    Block,
+    ConfirmClaim,
+    ExpireTask,
+    FinishTask,
+    Heartbeat,
+    LogAttempts,
+    Operation,
+    PutTask,
+    Release,
+    Send,
+    StartRun,
+    Terminate,
+)
+
+#: Operations with their places in the batch.
+Round: TypeAlias = list[tuple[int, Operation]]
+
+#: Those that change the row of a run: no other operation on that run is in their round.
+_CHANGES_RUN: Final = (Append, Release, Block, ConfirmClaim, Terminate)
+
+
+def cut_into_rounds(batch: Sequence[Operation]) -> list[Round]:
+    rounds: list[Round] = []
+    changed: set[int] = set()
+    touched: set[int] = set()
+    seen: set[Hashable] = set()
+    for number, operation in enumerate(batch):
+        run_key, place = _subject(operation)
+        changes = isinstance(operation, _CHANGES_RUN)
+        if not rounds or run_key in changed or (changes and run_key in touched) or place in seen:
+            rounds.append([])
+            changed, touched, seen = set(), set(), set()
+        rounds[-1].append((number, operation))
+        if run_key is not None:
+            (changed if changes else touched).add(run_key)
+        if place is not None:
+            seen.add(place)
+    return rounds
+
+
+def _subject(operation: Operation) -> tuple[int | None, Hashable]:
+    """The run that it is about, and what of it nobody else may be about; None for nothing."""
+    match operation:
+        case StartRun():
+            return None, (operation.namespace, operation.workflow_id)
+        case LogAttempts():
+            return None, None
+        case PutTask():
+            return operation.task.run_key, (operation.task.run_key, operation.task.event_id)
+        case FinishTask() | ExpireTask() | Heartbeat():
+            return operation.run_key, (operation.run_key, operation.event_id)
+        case Send():
+            return operation.run_key, (operation.run_key, operation.message_id)
+        case Append() | Release() | Block() | ConfirmClaim() | Terminate():
+            return operation.run_key, None
+        case _:
+            return None, None  # no operation at all; who decides says so

@@ -1,0 +1,228 @@
+"""Runs and their histories."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pledger.engine.port.answers import Answer, Existing, Reply, Started, decide_start
+from pledger.engine.port.operations import Append, Block, ConfirmClaim, Release, StartRun, Terminate
+from pledger.engine.port.records import RunStatus
+from pledger.store.postgres.found import Found, Needs, Run
+from pledger.store.postgres.rules import tasks
+from pledger.store.postgres.writes import Writes
+
+# Starts ---------------------------------------------------------------------------------------------------------------
+
+
+def needs_of_start(op: StartRun, needs: Needs) -> None:
+    needs.starts.append((op.namespace, op.workflow_id))
+    if op.owner is not None:
+        needs.sessions.add(op.owner)
+
+
+def start_run(op: StartRun, found: Found, writes: Writes) -> Answer:
+    generation, earlier = found.newest.get((op.namespace, op.workflow_id), (0, None))
+    if earlier is not None:
+        decision = decide_start(earlier, op)
+        if decision != "start":
+            return Existing(earlier, decision)
+    if op.owner is not None and op.owner not in found.sessions:
+        return Reply.LOST
+    chain_key, run_key = found.keys.pop()
+    writes.add("insert_chains", chain_key, op.namespace, op.workflow_id, generation + 1)
+    place = (run_key, chain_key, op.namespace, op.run_id, op.workflow_type, op.task_queue)
+    if op.owner is None:
+        state: tuple[Any, ...] = ("running", None, 0, bytes(8), 0, None, 0, None)
+        # Its id needs no memory: the run's own id cannot be taken by another start.
+        message = ("start", op.run_id, "", op.started, op.started_ms, False)
+        writes.add("insert_messages", chain_key, *message)
+        writes.queue_has_work(op.namespace, op.task_queue)
+    elif op.first is None:
+        state = ("running", None, 0, bytes(8), 1, op.owner, None, 0)
+    else:
+        state = _born(op.first, op.owner, (run_key, chain_key), found, writes)
+    writes.add("insert_runs", *place, op.input_digest, op.started_ms, *state)
+    return Started(run_key, chain_key)
+
+
+def _born(first: Append, owner: int, keys: tuple[int, int], found: Found, writes: Writes) -> tuple[Any, ...]:
+    """The state of a run whose first transition is written with its start. keys: of run and chain."""
+    run_key, chain_key = keys
+    first.run_key, first.fence, first.expected_event = run_key, 1, 0
+    _record(first, found, writes)
+    head = first.transition.checksum
+    if first.closed is None:
+        return ("running", None, first.last_event, head, 1, owner, None, first.due_ms)
+    _settle(run_key, chain_key, first.closed, writes)
+    return (first.closed, first.time_ms, first.last_event, head, 2, None, None, None)
+
+
+# Steps ----------------------------------------------------------------------------------------------------------------
+
+
+def needs_of_append(op: Append, needs: Needs) -> None:
+    needs.runs.add(op.run_key)
+    if op.closed is not None:
+        needs.closed.add(op.run_key)
+    for task in (*op.tasks, *op.unwritten):
+        needs.tasks.add((op.run_key, task.event_id))
+    for event_id in (*op.dropped, *op.cancelled):
+        needs.tasks.add((op.run_key, event_id))
+
+
+def append(op: Append, found: Found, writes: Writes) -> Answer:
+    run = _held(found, op.run_key, op.fence)
+    transition = op.transition
+    if run is None or run.last_event != op.expected_event:
+        return Reply.WON if _is_newest(found, op) else Reply.LOST
+    if op.closed is None:
+        writes.add("step_runs", op.run_key, op.last_event, transition.checksum, op.due_ms)
+    else:
+        changed = run._replace(last_event=op.last_event, head=transition.checksum, claims=0)
+        _close(changed, op.closed, op.time_ms, writes)
+    _record(op, found, writes)
+    return Reply.WON
+
+
+def _is_newest(found: Found, op: Append) -> bool:
+    """Whether the transition is there already, and the newest: its checksum covers its place, its content and all
+    before it. One that closed the run has raised the fence by one."""
+    run = found.runs.get(op.run_key)
+    closed = op.closed is not None
+    return (
+        run is not None
+        and (run.fence, run.head) == (op.fence + closed, op.transition.checksum)
+        and (run.owner is None) == closed
+    )
+
+
+def _record(op: Append, found: Found, writes: Writes) -> None:
+    """The transition, and what changes beside the run's own row."""
+    transition = op.transition
+    run_key = op.run_key
+    writes.add("insert_transitions", run_key, transition.first_event_id, transition.body, transition.checksum)
+    for message_key, event_id in op.consumed:
+        writes.forgotten.append(message_key)
+        writes.add("deliver_messages", message_key, event_id)
+    tasks.put_unwritten(run_key, op.unwritten, found, writes)
+    for task in op.tasks:
+        tasks.put(run_key, task, writes)
+    for event_id in op.dropped:
+        writes.add("drop_tasks", run_key, event_id)
+    for event_id in op.cancelled:
+        writes.add("cancel_tasks", run_key, event_id)
+    tasks.log(op.attempts, writes, run_key)
+
+
+# Letting go -----------------------------------------------------------------------------------------------------------
+
+
+def needs_of_release(op: Release, needs: Needs) -> None:
+    needs.runs.add(op.run_key)
+    needs.released.add(op.run_key)
+
+
+def release(op: Release, found: Found, writes: Writes) -> Answer:
+    run = _held(found, op.run_key, op.fence)
+    if run is None:
+        return Reply.LOST
+    due_ms = 0 if op.run_key in found.with_mail else op.due_ms
+    _change(run._replace(owner=None, fence=run.fence + 1), writes, due_ms=due_ms)
+    writes.let_go.append(op.run_key)
+    if due_ms is not None:
+        writes.queue_has_work(run.namespace, run.task_queue)
+    return Reply.WON
+
+
+def needs_of_block(op: Block, needs: Needs) -> None:
+    needs.runs.add(op.run_key)
+    for task in op.tasks:
+        needs.tasks.add((op.run_key, task.event_id))
+
+
+def block(op: Block, found: Found, writes: Writes) -> Answer:
+    """Due at once, for code that may do better: what the run waited for may have been what its code failed on."""
+    run = _held(found, op.run_key, op.fence)
+    if run is None:
+        return Reply.LOST
+    for task in op.tasks:
+        tasks.put(op.run_key, task, writes)
+    changed = run._replace(owner=None, fence=run.fence + 1, claims=0)
+    _change(changed, writes, due_ms=0, blocked=op.reason, blocked_code=op.code)
+    writes.let_go.append(op.run_key)
+    return Reply.WON
+
+
+def needs_of_confirm(op: ConfirmClaim, needs: Needs) -> None:
+    needs.runs.add(op.run_key)
+
+
+def confirm_claim(op: ConfirmClaim, found: Found, writes: Writes) -> Answer:
+    run = _held(found, op.run_key, op.fence)
+    if run is None:
+        return Reply.LOST
+    if run.claims:
+        _change(run._replace(claims=0), writes)
+    return Reply.WON
+
+
+def needs_of_terminate(op: Terminate, needs: Needs) -> None:
+    needs.runs.add(op.run_key)
+    needs.closed.add(op.run_key)
+
+
+def terminate(op: Terminate, found: Found, writes: Writes) -> Answer:
+    run = found.runs.get(op.run_key)
+    if run is None or run.status != "running" or run.last_event != op.expected_event:
+        return Reply.LOST
+    transition = op.transition
+    _close(run._replace(last_event=op.last_event, head=transition.checksum), op.status, op.time_ms, writes)
+    writes.add("insert_transitions", op.run_key, transition.first_event_id, transition.body, transition.checksum)
+    return Reply.WON
+
+
+# Parts ----------------------------------------------------------------------------------------------------------------
+
+
+def _held(found: Found, run_key: int, fence: int) -> Run | None:
+    run = found.runs.get(run_key)
+    return run if run is not None and run.fence == fence and run.owner is not None else None
+
+
+def _close(run: Run, status: RunStatus, time_ms: int, writes: Writes) -> None:
+    changed = run._replace(status=status, owner=None, fence=run.fence + 1)
+    _change(changed, writes, closed_ms=time_ms)
+    _settle(run.run_key, run.chain_key, status, writes)
+
+
+def _settle(run_key: int, chain_key: int, status: RunStatus, writes: Writes) -> None:
+    """The effects of a close beside the history: verdicts for all messages, nothing left to do."""
+    writes.add("settle_messages", chain_key, status)
+    writes.has_closed(run_key)
+
+
+def _change(
+    run: Run,
+    writes: Writes,
+    *,
+    due_ms: int | None = None,
+    closed_ms: int | None = None,
+    blocked: bytes | None = None,
+    blocked_code: str | None = None,
+) -> None:
+    """due_ms: of a run that nobody owns any more."""
+    writes.add(
+        "change_runs",
+        run.run_key,
+        run.status,
+        closed_ms,
+        run.last_event,
+        run.head,
+        run.fence,
+        run.owner,
+        due_ms,
+        None if run.owner is None else run.next_ms,
+        run.claims,
+        blocked,
+        blocked_code,
+    )

@@ -1,0 +1,88 @@
+"""The schema's version: brought up by single steps under a lock that all processes know, and refused when it is from
+the future."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from typing import Any, Final
+
+import psycopg
+from psycopg import errors as pg
+
+from pledger.errors import SchemaVersionError, StoreUnavailableError
+from pledger.store.postgres.address import Address
+from pledger.store.postgres.statements import load_steps
+
+_HAS_META: Final = """
+    SELECT FROM pg_class AS found JOIN pg_namespace AS place ON place.oid = found.relnamespace
+    WHERE place.nspname = $1 AND found.relname = 'meta'
+"""
+
+#: How long to wait for another process that is at it, in seconds.
+_WAIT_S = 20.0
+
+
+async def migrate(
+    connection: psycopg.AsyncConnection[Any], address: Address, steps: Sequence[str] | None = None
+) -> int:
+    """Bring the schema up to date in one transaction: all steps or none. Returns its version.
+
+    steps: other than those of this package, for tests.
+    Raises SchemaVersionError for a schema that a newer Pledger wrote, StoreUnavailableError when another process holds
+    the lock of migrations for too long.
+    """
+    steps = load_steps(address.schema) if steps is None else steps
+    version = await _known_version(connection, address, len(steps))
+    if version == len(steps):
+        return version
+    try:
+        async with connection.transaction():
+            limits = f"SET LOCAL lock_timeout = {int(_WAIT_S * 1000)}; SET LOCAL statement_timeout = 0"
+            await connection.execute(limits, prepare=False)
+            await connection.execute("SELECT pg_advisory_xact_lock($1::bigint)", [_lock_key(address.schema)])
+            # Again, under the lock: another process may have done it meanwhile.
+            version = await _known_version(connection, address, len(steps))
+            # A role that owns the schema need not be allowed to make one: asked for only where there is none.
+            there = await connection.execute("SELECT FROM pg_namespace WHERE nspname = $1", [address.schema])
+            if not there.rowcount:
+                await connection.execute(f"CREATE SCHEMA {address.quoted}")
+            for step in steps[version:]:
+                await connection.execute(step, prepare=False)
+            keep = f"INSERT INTO {address.quoted}.meta VALUES ('schema_version', $1) "  # noqa: S608 - a checked name
+            keep += "ON CONFLICT (name) DO UPDATE SET value = excluded.value"
+            await connection.execute(keep, [str(len(steps))])
+    except pg.LockNotAvailable as error:
+        raise StoreUnavailableError(
+            f"{address.shown}: another process holds the lock of migrations for more than {_WAIT_S:g} s. If none is at "
+            "work, look for its session in pg_locks (locktype advisory) and end it with pg_terminate_backend(pid)."
+        ) from error
+    return len(steps)
+
+
+async def schema_version(connection: psycopg.AsyncConnection[Any], address: Address) -> int:
+    """0 for a schema without a ledger, and for one that is not there."""
+    # Not to_regclass: within a transaction it may answer from a cache of before the lock.
+    there = await connection.execute(_HAS_META, [address.schema])
+    if not there.rowcount:
+        return 0
+    found = await connection.execute(
+        f"SELECT value FROM {address.quoted}.meta WHERE name = 'schema_version'"  # noqa: S608 - a checked name
+    )
+    rows = await found.fetchall()
+    return int(rows[0][0]) if rows else 0
+
+
+async def _known_version(connection: psycopg.AsyncConnection[Any], address: Address, newest: int) -> int:
+    version = await schema_version(connection, address)
+    if version > newest:
+        raise SchemaVersionError(
+            f"{address.shown} has schema version {version}; this Pledger knows versions up to {newest}. A newer "
+            "Pledger has migrated it: upgrade this one (pip install --upgrade pledger), or name another schema."
+        )
+    return version
+
+
+def _lock_key(schema: str) -> int:
+    """Of PostgreSQL's advisory locks, which all applications of a database share."""
+    return 0x706C_6564_0000_0000 | zlib.crc32(schema.encode())

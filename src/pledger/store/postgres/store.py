@@ -1,0 +1,124 @@
+"""The verbs of the port on a PostgreSQL server."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from pledger.engine.port.answers import Answer
+from pledger.engine.port.operations import Operation
+from pledger.errors import StoreError, StoreUnavailableError, UsageError
+from pledger.store.postgres.address import parse_url
+from pledger.store.postgres.commit import CommitHook, StillRunningError
+from pledger.store.postgres.failures import is_of_the_connection
+from pledger.store.postgres.handle import OPENING_PATIENCE_S, PATIENCE_S
+from pledger.store.postgres.ledger import PostgresLedger
+from pledger.store.postgres.mailbox import PostgresMailbox
+from pledger.store.postgres.requests import PostgresRequests
+from pledger.store.postgres.schema import migrate, schema_version
+from pledger.store.postgres.sessions import PostgresSessions
+from pledger.store.postgres.tasks import PostgresTasks
+
+#: Before a batch is written again whose connection was lost, in seconds.
+_AGAIN_S: Final = 0.05
+
+
+class PostgresStore(PostgresLedger, PostgresMailbox, PostgresTasks, PostgresSessions, PostgresRequests):
+    """A ledger in a schema of a database, shared by any number of processes on any number of machines."""
+
+    def commit(self, batch: Sequence[Operation]) -> asyncio.Future[list[Answer]]:
+        loop = asyncio.get_running_loop()
+        if self._closed:
+            refused: asyncio.Future[list[Answer]] = loop.create_future()
+            refused.set_exception(self._closed_error())
+            return refused
+        return loop.create_task(self._commit(batch))
+
+    async def _commit(self, batch: Sequence[Operation]) -> list[Answer]:
+        """A connection that is lost meanwhile is no fault of the batch: what became of that is looked up, and if it is
+        not there it is written again."""
+        committer = self._committer
+        deadline_s = time.monotonic() + self.patience_s
+        doubt = None
+        while True:
+            try:
+                async with self._writer.use() as connection:
+                    if doubt is not None:
+                        answers = await committer.resolve(connection, doubt)
+                        if answers is not None:
+                            return answers
+                        doubt = None
+                    return await committer.write(connection, batch)
+            except StillRunningError:
+                pass  # it is somewhere between here and the disk: until that is over nobody can say anything
+            except StoreError as error:
+                doubt, committer.doubt = committer.doubt or doubt, None
+                passing = doubt is not None or is_of_the_connection(error.__cause__)
+                if not passing or time.monotonic() >= deadline_s:
+                    # Whatever is wrong with the server is no fault of the runs: they wait until it is mended.
+                    raise StoreUnavailableError(error.message) from error.__cause__
+            await asyncio.sleep(_AGAIN_S)
+
+    async def migrate(self) -> None:
+        """Bring the schema up to date. Raises StoreError."""
+        async with self._writer.use() as connection:
+            self._schema_version = await migrate(connection, self.address)
+
+    async def describe(self) -> dict[str, Any]:
+        [(version, synchronous_commit, size)] = await self._read_sql(
+            self._lists,
+            "SELECT current_setting('server_version'), current_setting('synchronous_commit'), "
+            "pg_database_size(current_database())",
+            [],
+        )
+        return {
+            "kind": "postgresql",
+            "url": self.address.shown,
+            "durability": "power" if self._durable else "process",
+            "synchronous_commit": synchronous_commit,
+            "schema": self.address.schema,
+            "schema_version": self._schema_version,
+            "server_version": version,
+            "database_bytes": size,
+        }
+
+    async def back_up(self, path: str) -> int:
+        raise UsageError(
+            f"a ledger on PostgreSQL is not copied to {path} by Pledger: use the server's own backups, or "
+            f"pg_dump --schema={self.address.schema}."
+        )
+
+
+async def open_postgres(
+    url: str,
+    *,
+    durability: str = "power",
+    clock: Callable[[], int] | None = None,
+    on_commit: CommitHook | None = None,
+) -> PostgresStore:
+    """A handle on the ledger at `url`, made if there is none. The first two are as in `open_store`.
+
+    clock: milliseconds, in place of the server's own clock. on_commit: called just before and just after each COMMIT of
+    a batch. Raises UsageError for a URL that cannot be, StoreError for a server that cannot be used.
+    """
+    store = PostgresStore(parse_url(url), durable=durability == "power", clock=clock, on_commit=on_commit)
+    store.patience_s = OPENING_PATIENCE_S
+    try:
+        await store.migrate()
+    except BaseException:
+        await store.close()
+        raise
+    store.patience_s = PATIENCE_S
+    return store
+
+
+async def has_ledger(url: str) -> bool:
+    """Whether the schema holds a ledger. Raises as `open_postgres`; nothing is changed."""
+    store = PostgresStore(parse_url(url))
+    try:
+        async with store._writer.use() as connection:  # noqa: SLF001 - a look of the store's own
+            return await schema_version(connection, store.address) > 0
+    finally:
+        await store.close()

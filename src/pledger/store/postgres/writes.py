@@ -1,0 +1,104 @@
+"""What a round is to write: rows gathered by statement, written by a single execution of each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import itemgetter
+from typing import Any, Final, TypeAlias
+
+from pledger.store.postgres import news
+from pledger.store.postgres.found import Run
+
+#: Lines of the attempt log that are kept for each activity: the newest ones.
+ATTEMPTS_MAX: Final = 100
+
+#: Of these, two transactions may write the same rows: both in one order.
+_ORDERS: Final[Mapping[str, Callable[[tuple[Any, ...]], Any]]] = {
+    "insert_chains": itemgetter(1, 2),
+    "insert_messages": itemgetter(0),
+    "settle_messages": itemgetter(0),
+}
+
+Row: TypeAlias = tuple[Any, ...]
+
+#: Statements that take a row for each of their array parameters, in the order in which they are written.
+BY_ROW: Final = (
+    "insert_chains",
+    "insert_runs",
+    "step_runs",
+    "change_runs",
+    "insert_transitions",
+    "insert_messages",
+    "deliver_messages",
+    "settle_messages",
+    "put_tasks",
+    "drop_tasks",
+    "cancel_tasks",
+    "finish_tasks",
+    "beat_tasks",
+    "log_attempts",
+)
+
+
+class Writes:
+    """rows: of each statement of BY_ROW. closed: runs that closed. let_go: runs that nobody owns any more, closed ones
+    among them. due: ownerless runs that have news; woken: owned ones. forgotten: consumed messages. said: what other
+    processes are told once it is committed."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, list[Row]] = {}
+        self.closed: list[int] = []
+        self.let_go: list[int] = []
+        self.forgotten: list[int] = []
+        self.due: set[int] = set()
+        self.woken: set[int] = set()
+        self.said: dict[str, None] = {}
+
+    def add(self, statement: str, *row: Any) -> None:
+        self.rows.setdefault(statement, []).append(row)
+
+    def wake(self, run: Run, *, owned: bool) -> None:
+        """There is news for the run."""
+        if owned:
+            self.woken.add(run.run_key)
+            self.said[news.for_session(run.owner)] = None
+        else:
+            self.due.add(run.run_key)
+            self.said[news.for_queue(run.namespace, run.task_queue)] = None
+
+    def queue_has_work(self, namespace: str, task_queue: str) -> None:
+        self.said[news.for_queue(namespace, task_queue)] = None
+
+    def has_closed(self, run_key: int) -> None:
+        self.closed.append(run_key)
+        self.let_go.append(run_key)
+        self.said[news.OF_CLOSED] = None
+
+    def statements(self) -> Iterator[tuple[str, Sequence[Any]]]:
+        """Each with its parameters, in the order in which they are to be executed. What is said is not among them."""
+        if self.forgotten:
+            yield "forget_messages", [self.forgotten]
+        for name in BY_ROW:
+            if rows := self.rows.get(name):
+                if name in _ORDERS:
+                    rows.sort(key=_ORDERS[name])  # stable: those of one chain stay in the order of their senders
+                yield name, columns(rows)
+        if self.due:
+            yield "due_runs", [sorted(self.due)]
+        if self.woken:
+            yield "insert_wakes", [sorted(self.woken)]
+        if self.closed:
+            yield "drop_tasks_of_runs", [self.closed]
+        if self.let_go:
+            yield "drop_wakes", [self.let_go]
+        if rows := self.rows.get("log_attempts"):
+            pairs = sorted({row[:2] for row in rows})
+            yield (
+                "trim_attempts",
+                [[run_key for run_key, _ in pairs], [event_id for _, event_id in pairs], ATTEMPTS_MAX],
+            )
+
+
+def columns(rows: Sequence[Row]) -> list[list[Any]]:
+    """What a statement takes: a list for each column."""
+    return [list(column) for column in zip(*rows, strict=True)]

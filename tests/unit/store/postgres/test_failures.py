@@ -1,0 +1,135 @@
+"""What can be wrong with a server, an address or a role: a clear error with the next action, and nothing half done."""
+
+from __future__ import annotations
+
+import asyncio
+from urllib.parse import urlsplit
+
+import psycopg
+import pytest
+from psycopg import errors as pg
+
+from pledger.errors import SchemaVersionError, StoreError, StoreUnavailableError, UsageError
+from pledger.store.postgres import open_postgres
+from pledger.store.postgres.address import parse_url
+from pledger.store.postgres.failures import store_failure
+from pledger.store.postgres.links import check_server
+from pledger.store.postgres.schema import _lock_key, migrate
+from tests import servers
+
+ADDRESS = parse_url("postgresql://ada:secret@db.example/shop")
+
+
+def admin(sql: str, url: str | None = None) -> None:
+    with psycopg.connect(url or servers.url(), autocommit=True) as connection:
+        connection.execute(sql)
+
+
+async def test_a_database_that_is_not_there(url: str) -> None:
+    nowhere = urlsplit(url)._replace(path="/nowhere").geturl()
+    with pytest.raises(StoreError, match=r'database "nowhere" does not exist\. Create the database, or correct'):
+        await open_postgres(nowhere)
+
+
+async def test_a_user_that_is_not_there(url: str) -> None:
+    with pytest.raises(StoreError, match=r'role "nobody_at_all" does not exist\. The server refused this user'):
+        await open_postgres(url.replace("postgres@", "nobody_at_all@", 1))
+
+
+@pytest.mark.parametrize(
+    ("said", "kind", "advice"),
+    [
+        ('FATAL:  password authentication failed for user "ada"', StoreError, "correct the URL"),
+        ('FATAL:  no pg_hba.conf entry for host "10.0.0.1"', StoreError, "pg_hba.conf"),
+        ("FATAL:  sorry, too many clients already", StoreUnavailableError, "max_connections"),
+        ("Connection refused", StoreUnavailableError, "the host and port"),
+    ],
+)
+def test_a_connection_that_is_refused(said: str, kind: type[StoreError], advice: str) -> None:
+    error = psycopg.OperationalError(f'connection failed: connection to server at "10.0.0.2", port 5432 failed: {said}')
+    failure = store_failure(error, ADDRESS)
+    assert type(failure) is kind
+    assert advice in str(failure)
+    assert "secret" not in str(failure)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "advice"),
+    [
+        (pg.ReadOnlySqlTransaction("cannot execute INSERT"), StoreUnavailableError, "target_session_attrs=read-write"),
+        (pg.DiskFull("could not extend file"), StoreUnavailableError, "Free some space"),
+        (pg.LockNotAvailable("lock timeout"), StoreUnavailableError, "pg_stat_activity"),
+        (pg.QueryCanceled("statement timeout"), StoreUnavailableError, "nothing was written"),
+        (pg.InsufficientPrivilege("permission denied"), StoreError, "must own the schema"),
+        (pg.UndefinedTable("relation does not exist"), StoreError, "dropped or changed"),
+        (pg.AdminShutdown("terminating connection"), StoreUnavailableError, "was lost"),
+        (psycopg.InterfaceError("odd"), StoreUnavailableError, "InterfaceError: odd"),
+    ],
+)
+def test_what_a_server_refuses(error: psycopg.Error, kind: type[StoreError], advice: str) -> None:
+    failure = store_failure(error, ADDRESS)
+    assert type(failure) is kind
+    assert advice in str(failure)
+
+
+def test_a_server_that_is_too_old_or_a_replica() -> None:
+    with pytest.raises(UsageError, match="the server is PostgreSQL 13; Pledger needs 14 or later"):
+        check_server((130_004, False), ADDRESS)
+    with pytest.raises(StoreUnavailableError, match=r"this server is a replica and takes no writes\. Name the primary"):
+        check_server((180_000, True), ADDRESS)
+    check_server((140_000, False), ADDRESS)
+
+
+async def test_a_role_that_may_make_nothing_leaves_nothing(url: str) -> None:
+    admin("DROP ROLE IF EXISTS guest; CREATE ROLE guest LOGIN")
+    with pytest.raises(StoreError, match=r"a privilege is missing .*permission denied for database"):
+        await open_postgres(url.replace("postgres@", "guest@", 1))
+    name = parse_url(url).schema
+    with psycopg.connect(servers.url()) as connection:
+        assert connection.execute("SELECT to_regnamespace(%s)", [name]).fetchone() == (None,)
+
+
+async def test_a_role_needs_its_own_schema_and_no_more(url: str) -> None:
+    name = parse_url(url).schema
+    admin(f"DROP ROLE IF EXISTS {name}; CREATE ROLE {name} LOGIN; CREATE SCHEMA {name} AUTHORIZATION {name}")
+    store = await open_postgres(url.replace("postgres@", f"{name}@", 1))
+    assert await store.now_ms() > 0
+    await store.close()
+    admin(f"DROP OWNED BY {name}; DROP ROLE {name}")
+
+
+async def test_a_schema_of_a_newer_pledger_is_refused(url: str) -> None:
+    store = await open_postgres(url)
+    await store.close()
+    admin(f"UPDATE {store.address.schema}.meta SET value = '99' WHERE name = 'schema_version'")
+    with pytest.raises(SchemaVersionError, match="has schema version 99; this Pledger knows versions up to 1"):
+        await open_postgres(url)
+
+
+async def test_a_migration_is_done_once_however_many_come_at_once(url: str) -> None:
+    stores = await asyncio.gather(*(open_postgres(url) for _ in range(5)))
+    assert {(await store.describe())["schema_version"] for store in stores} == {1}
+    for store in stores:
+        await store.close()
+
+
+async def test_a_migration_that_fails_half_way_leaves_nothing(url: str) -> None:
+    address = parse_url(url)
+    connection = await psycopg.AsyncConnection.connect(
+        address.conninfo, autocommit=True, cursor_factory=psycopg.AsyncRawCursor
+    )
+    steps = [f"CREATE TABLE {address.schema}.meta (name text PRIMARY KEY, value text)", "CREATE TABLE nonsense ("]
+    with pytest.raises(psycopg.errors.SyntaxError):
+        await migrate(connection, address, steps)
+    found = await (await connection.execute("SELECT to_regnamespace($1)", [address.schema])).fetchall()
+    assert found == [(None,)]
+    await connection.close()
+
+
+async def test_a_lock_of_migrations_that_nobody_gives_up_is_told(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pledger.store.postgres.schema._WAIT_S", 0.05)
+    address = parse_url(url)
+    with psycopg.connect(servers.url()) as holder:
+        holder.execute("SELECT pg_advisory_lock(%s)", [_lock_key(address.schema)])
+        with pytest.raises(StoreUnavailableError, match="another process holds the lock of migrations"):
+            await open_postgres(url)

@@ -1,0 +1,194 @@
+"""A connection that is lost around a commit: what became of it is looked up, never guessed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+import pytest
+
+from pledger.engine.port.answers import Existing, Reply, Sent, Started
+from pledger.errors import StoreUnavailableError
+from pledger.store.postgres import PostgresStore, open_postgres
+from pledger.store.postgres.commit import Committer, Doubt, StillRunningError
+from tests.conformance.harness import append, open_session, owned_run, signal, start, write
+
+
+def end_sessions(url: str, purpose: str) -> None:
+    """What an administrator, a crash or a broken network does to them."""
+    with psycopg.connect(url.partition("?")[0], autocommit=True) as connection:
+        ours = f"pledger {purpose}"
+        connection.execute(
+            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = %s", [ours]
+        )
+
+
+def once(action: Callable[[], None]) -> Callable[[str], None]:
+    """A hook that acts before the first commit."""
+    left = [action]
+
+    def hook(phase: str) -> None:
+        if phase == "before" and left:
+            left.pop()()
+
+    return hook
+
+
+async def transitions(store: PostgresStore, run_key: int) -> int:
+    return len(await store.read_history(run_key))
+
+
+async def test_a_batch_that_was_lost_before_its_commit_is_written_again(url: str) -> None:
+    store = await open_postgres(url, on_commit=once(lambda: end_sessions(url, "writer")))
+    answer = await write(store, start())
+    assert isinstance(answer, Started)
+    assert isinstance(await write(store, start()), Existing)
+    await store.close()
+
+
+async def test_a_plain_step_that_was_lost_is_written_again(url: str) -> None:
+    armed: list[Callable[[], None]] = []
+    store = await open_postgres(url, on_commit=lambda phase: armed.pop()() if phase == "before" and armed else None)
+    run = await owned_run(store, await open_session(store))
+    armed.append(lambda: end_sessions(url, "writer"))
+    assert await write(store, append(run)) is Reply.WON
+    assert not armed
+    assert await transitions(store, run.run_key) == 2
+    await store.close()
+
+
+@pytest.mark.parametrize("committed", [True, False])
+async def test_an_answer_that_was_lost_is_looked_up(url: str, monkeypatch: pytest.MonkeyPatch, committed: bool) -> None:
+    store = await open_postgres(url)
+    run = await owned_run(store, await open_session(store))
+    rule = Committer._carry_out
+    lost = []
+
+    async def carry_out(self: Committer, connection: Any, writes: Any, answers: Any, *, commit: bool) -> Any:
+        if lost:
+            return await rule(self, connection, writes, answers, commit=commit)
+        lost.append(True)
+        await rule(self, connection, writes, answers, commit=committed)
+        await connection.close()
+        raise psycopg.OperationalError("simulated: the answer was lost")
+
+    monkeypatch.setattr(Committer, "_carry_out", carry_out)
+    written: list[int] = []
+    inserted = Committer._write_round
+
+    async def write_round(self: Committer, *args: Any, **options: Any) -> None:
+        written.append(1)
+        await inserted(self, *args, **options)
+
+    monkeypatch.setattr(Committer, "_write_round", write_round)
+    # Without a memory of its id a signal that is sent twice would be there twice.
+    assert await write(store, signal(run, keep_id=False)) == Sent(run.owner)
+    assert len(written) == (1 if committed else 2)
+    assert len(await store.read_inbox(run.chain_key)) == 1
+    await store.close()
+
+
+async def test_a_read_outlives_its_connection(url: str) -> None:
+    store = await open_postgres(url)
+    run = await owned_run(store, await open_session(store))
+    end_sessions(url, "reader")
+    assert (await store.read_run(run.run_key)).run_key == run.run_key
+    await store.close()
+
+
+async def test_a_heartbeat_outlives_its_connection(url: str) -> None:
+    store = await open_postgres(url)
+    session = await open_session(store)
+    assert store.renew_session(session, 1_000) is not None
+    end_sessions(url, "heartbeat")
+    with pytest.raises(StoreUnavailableError, match="was lost"):
+        store.renew_session(session, 1_000)
+    assert store.renew_session(session, 1_000) is not None
+    await store.close()
+
+
+async def test_who_waits_hears_again_after_its_listener_was_lost(url: str) -> None:
+    store, other = await open_postgres(url), await open_postgres(url)
+    await open_session(store)
+    assert await store.wait_for_change(10.0)  # it has begun to listen
+    end_sessions(url, "listener")
+    assert await store.wait_for_change(10.0)  # it does again, and may have missed something
+    await write(other, start())
+    assert await store.wait_for_change(10.0)
+    await store.close()
+    await other.close()
+
+
+async def test_a_server_that_is_not_there_is_told_soon_when_a_ledger_is_opened(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("pledger.store.postgres.store.OPENING_PATIENCE_S", 0.1)
+    with pytest.raises(StoreUnavailableError, match="Check that it runs, and the host and port"):
+        await open_postgres("postgresql://127.0.0.1:1/nowhere")
+    [told] = [each.getMessage() for each in caplog.records]
+    assert told.startswith("postgresql://127.0.0.1:1/nowhere?schema=pledger cannot be reached; trying again for 0.1 s")
+
+
+async def test_a_transaction_that_has_the_id_of_a_lost_one_is_not_taken_for_it(url: str) -> None:
+    """After a crash, or on a replica that has taken over, ids are given again: what counts is the mark."""
+    store = await open_postgres(url)
+    await write(store, start())
+    committer = store._committer
+    async with store._writer.use() as connection:
+        [(transaction,)] = await (await connection.execute("SELECT xmin::text FROM pg_class LIMIT 1")).fetchall()
+        answers: list[Any] = [Reply.WON]
+        assert await committer.resolve(connection, Doubt(transaction, 1, answers)) is answers
+        assert await committer.resolve(connection, Doubt(transaction, 2, answers)) is None
+        of_the_future = str(2**40)
+        assert await committer.resolve(connection, Doubt(of_the_future, 2, answers)) is None
+    await store.close()
+
+
+async def test_a_transaction_that_is_on_its_way_is_waited_for(url: str) -> None:
+    store = await open_postgres(url)
+    await write(store, start())
+    with psycopg.connect(url.partition("?")[0]) as other:
+        [transaction] = other.execute("SELECT pg_current_xact_id()::text").fetchone() or [""]
+        async with store._writer.use() as connection:
+            with pytest.raises(StillRunningError):
+                await store._committer.resolve(connection, Doubt(transaction, 1, []))
+    await store.close()
+
+
+async def test_steps_of_which_some_were_lost_leave_no_doubt_of_the_others(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answers of those that are asked again are not those of the batch."""
+    store = await open_postgres(url)
+    session = await open_session(store)
+    runs = [await owned_run(store, session, f"order-{n}") for n in range(3)]
+    rule = Committer._carry_out
+    lost = []
+
+    async def carry_out(self: Committer, connection: Any, writes: Any, answers: Any, *, commit: bool) -> Any:
+        found = await rule(self, connection, writes, answers, commit=commit)
+        if not lost:
+            lost.append(True)
+            await connection.close()
+            raise psycopg.OperationalError("simulated: the answer was lost")
+        return found
+
+    monkeypatch.setattr(Committer, "_carry_out", carry_out)
+    batch = [append(runs[0]), append(runs[1], fence=7), append(runs[2])]
+    assert await store.commit(batch) == [Reply.WON, Reply.LOST, Reply.WON]
+    assert lost
+    await store.close()
+
+
+async def test_a_server_that_takes_no_writes_is_unavailable_and_blames_no_operation(url: str) -> None:
+    store = await open_postgres(url)
+    run = await owned_run(store, await open_session(store))
+    store.patience_s = 0.0
+    async with store._writer.use() as connection:
+        await connection.execute("SET default_transaction_read_only = on")
+    with pytest.raises(StoreUnavailableError, match="takes no writes"):
+        await store.commit([signal(run)])
+    with pytest.raises(StoreUnavailableError, match="takes no writes"):
+        await store.commit([append(run)])
+    await store.close()

@@ -1,0 +1,90 @@
+"""Every statement finds its rows by an index, so that its cost does not grow with what sleeps in the ledger."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+from pledger.store.postgres import open_postgres
+from pledger.store.postgres.statements import load_statements
+from tests import servers
+
+#: Tables that hold a handful of rows: worker processes, wake-ups until they are told, a mark for each handle.
+SMALL = {"session", "wake", "mark"}
+NAMES = sorted(load_statements("pledger"))
+
+
+class Plans:
+    def __init__(self, connection: psycopg.Connection, schema: str) -> None:
+        self.connection = connection
+        self.schema = schema
+
+    def of(self, name: str) -> str:
+        """As if no table were small: a sequential scan is what is left where no index serves."""
+        sql = load_statements(self.schema)[name]
+        rows = self.connection.execute(f"EXPLAIN (GENERIC_PLAN, COSTS OFF) {sql}", prepare=False).fetchall()
+        return "\n".join(line for (line,) in rows)
+
+
+@pytest.fixture(scope="module")
+def plans() -> Iterator[Plans]:
+    async def make(url: str) -> str:
+        store = await open_postgres(url)
+        await store.close()
+        return store.address.schema
+
+    with servers.schema() as url:
+        schema = asyncio.run(make(url))
+        connecting = psycopg.connect(servers.url(), autocommit=True, cursor_factory=psycopg.RawCursor)
+        with connecting as connection:
+            connection.execute("SET enable_seqscan = off")
+            yield Plans(connection, schema)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_statement_scans_a_table(plans: Plans, name: str) -> None:
+    scanned = re.findall(r"Seq Scan on (\w+)", plans.of(name))
+    assert [table for table in scanned if table not in SMALL] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "index", "condition"),
+    [
+        ("claim_runs", "run_due", r"\(namespace = .*task_queue = .*workflow_type = .*due_ms <= "),
+        ("claim_runs", "run_blocked", r"\(namespace = .*task_queue = .*workflow_type = "),
+        ("claim_tasks", "task_due", r"\(namespace = .*task_queue = .*activity_type = .*due_ms <= "),
+        ("expired_tasks", "task_expiry", r"\(namespace = .*expires_ms <= "),
+        ("look", "run_due", r"\(namespace = .*task_queue = .*workflow_type = "),
+        ("look", "task_due", r"\(namespace = .*task_queue = .*activity_type = "),
+        ("look", "task_expiry", r"\(namespace = "),
+        ("look", "run_blocked", r"\(namespace = .*task_queue = .*workflow_type = "),
+        ("read_inbox", "message_unsettled", r"\(chain_key = "),
+        ("orphan_runs", "run_owned", r"\(owner = ANY"),
+        ("orphan_tasks", "task_owned", r"\(owner = ANY"),
+        ("find_newest_run", "chain_by_id", r"\(namespace = .*workflow_id = "),
+    ],
+)
+def test_a_worker_passes_no_row_that_is_not_for_it(plans: Plans, name: str, index: str, condition: str) -> None:
+    plan = plans.of(name)
+    uses = re.findall(rf"Index (?:Only )?Scan (?:Backward )?(?:using|on) {index}\b[^\n]*\n\s*Index Cond: (.*)", plan)
+    assert any(re.search(condition, each) for each in uses), plan
+
+
+def test_every_foreign_key_has_an_index(plans: Plans) -> None:
+    """Without one, every look from the other side goes through the whole table."""
+    keys = plans.connection.execute(
+        "SELECT conrelid, conkey, conname FROM pg_constraint "
+        "WHERE contype = 'f' AND connamespace = $1::text::regnamespace",
+        [plans.schema],
+    ).fetchall()
+    assert keys
+    for table, key, name in keys:
+        indices = plans.connection.execute(
+            "SELECT indkey::text FROM pg_index WHERE indrelid = $1 AND indpred IS NULL", [table]
+        ).fetchall()
+        leading = [[int(each) for each in columns.split()][: len(key)] for (columns,) in indices]
+        assert list(key) in leading, name
