@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections.abc import AsyncIterator, Awaitable
 from datetime import timedelta
 from pathlib import Path
@@ -13,8 +14,12 @@ from pledger import errors
 from pledger.cli.exits import NoLedgerError, WaitTimeoutError
 from pledger.client import Client, WorkflowHandle, connect
 from pledger.history import payloads
+from pledger.store import has_ledger
 
 T = TypeVar("T")
+
+#: What a ledger may be at; another URL is told when it is opened.
+_OPENED: Final = ("sqlite:///", "postgresql://", "postgres://")
 
 #: A run id: 26 characters of Crockford's alphabet. What looks like one may be given in place of a workflow id.
 _RUN_ID_CHARS: Final = frozenset("0123456789ABCDEFGHJKMNPQRSTVWXYZ")
@@ -36,17 +41,23 @@ async def opened(
     made at a mistyped place would answer "no such run" for ever.
     Raises NoLedgerError, UsageError for a ledger that no other process could see.
     """
-    file = ledger_file(url)
     if url.startswith("memory:"):
         raise errors.UsageError(f"{url} lives within one process, where no command can reach it; use a file: --url")
-    if file is not None and not may_create and not file.exists():
+    if not may_create and url.startswith(_OPENED) and not await has_ledger(url):
+        file = ledger_file(url)
+        place = "" if file is None else f" ({file.absolute()})"
         raise NoLedgerError(
-            f"there is no ledger at {url} ({file.absolute()}). Name another with --url or PLEDGER_URL, or make this "
+            f"there is no ledger at {shown(url)}{place}. Name another with --url or PLEDGER_URL, or make this "
             "one: `pledger worker` and `pledger start` do it"
         )
     limits = {"payload_bytes_max": payload_bytes_max}
     async with connect(url, namespace=namespace, durability=durability, **limits) as client:
         yield client
+
+
+def shown(url: str) -> str:
+    """The URL without a password."""
+    return re.sub(r"//[^/@]*@", "//", url)
 
 
 def ledger_file(url: str) -> Path | None:

@@ -15,7 +15,7 @@ from pledger.cli import options, words
 from pledger.cli.code import Code, load_code
 from pledger.cli.durations import parse_duration
 from pledger.cli.exits import Exit
-from pledger.cli.ledger import opened
+from pledger.cli.ledger import opened, shown
 from pledger.cli.logs import set_up_logging
 from pledger.client import Client
 from pledger.history import payloads
@@ -132,7 +132,7 @@ def worker(
         "identity": identity,
     }
     ledger = opened(url, namespace, may_create=True, durability=durability, payload_bytes_max=payload_bytes_max)
-    where = url if namespace == "default" else f"namespace {namespace!r} in {url}"
+    where = shown(url) if namespace == "default" else f"namespace {namespace!r} in {shown(url)}"
     asyncio.run(_work(load_code(target), ledger, where, settings))
     return Exit.OK
 

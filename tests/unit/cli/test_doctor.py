@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from pledger.cli.doctor import Check, Crowd, crowd_checks, ledger_checks
+from pledger.cli.doctor import Crowd, crowd_checks
+from pledger.cli.ledger_checks import Check, ledger_checks
 from tests.unit.cli.runs import worker
 
 
@@ -112,3 +113,31 @@ def test_blocked_runs() -> None:
     _, runs = crowd_checks(Crowd((worker(),), open_runs=5, blocked_runs=2, unserved=0))
     assert (runs.state, runs.found) == ("warn", "5 open, 2 of them blocked")
     assert 'pledger list "blocked = true"' in runs.action
+
+
+@pytest.fixture
+def served() -> dict[str, Any]:
+    """A ledger on a server, in order, as its store describes it."""
+    return {
+        "kind": "postgresql",
+        "url": "postgresql://db.example/shop?schema=pledger",
+        "durability": "power",
+        "synchronous_commit": "on",
+        "schema": "pledger",
+        "schema_version": 1,
+        "server_version": "18.6",
+        "database_bytes": 9_000_000,
+    }
+
+
+def test_a_ledger_on_a_server_in_order(served: dict[str, Any]) -> None:
+    checks = [*ledger_checks(served)]
+    assert {each.state for each in checks} == {"ok"}
+    assert [each.found for each in checks][:2] == ["postgresql://db.example/shop?schema=pledger", "PostgreSQL 18.6"]
+    assert check(served, "size").found == "8.6 MiB, the whole database"
+
+
+def test_a_server_that_may_forget_warns(served: dict[str, Any]) -> None:
+    found = check({**served, "synchronous_commit": "off"}, "durability")
+    assert found.state == "warn"
+    assert "synchronous_commit=on" in found.action
