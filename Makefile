@@ -10,6 +10,7 @@ STAMP := $(VENV)/.installed
 LOCK := requirements/dev.txt
 ARGS ?=
 PEERS ?=
+STORE ?= sqlite
 
 # The first of these that runs and is new enough (a version manager's shim may exist and not run).
 PYTHON ?= $(firstword $(foreach python,python3 python python3.14 python3.13 python3.12 python3.11,\
@@ -19,7 +20,7 @@ help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(STAMP)  ## 830 real orders, worker processes killed at random, ledger reconciled with the outside world
-	@$(BIN)/python -m examples.orders.demo $(ARGS)
+	@$(BIN)/python -m examples.orders.demo --store $(STORE) $(ARGS)
 
 test: $(STAMP)  ## all tests
 	$(BIN)/pytest -n auto $(ARGS)

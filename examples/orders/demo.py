@@ -1,6 +1,8 @@
-"""830 real orders, three workers on one SQLite file, one SIGKILL a second or so, and a reconciliation at the end.
+"""830 real orders, three workers on one ledger, one SIGKILL a second or so, and a reconciliation at the end.
 
-    make demo        or        python -m examples.orders.demo --help
+    make demo        or        make demo STORE=postgres        or        python -m examples.orders.demo --help
+
+The ledger is a SQLite file; or it is on a PostgreSQL server, with four workers, and that is restarted too.
 
 This process starts the orders, plays the dispatch board's people, kills workers, and watches; it runs no workflow code.
 It ends with exit code 1 when the ledger and the outside world disagree about any order.
@@ -16,12 +18,13 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
 from examples.orders.crew import Crew
+from examples.orders.ground import Ground, Store, prepare
 from examples.orders.orders import Order, load_never_shipped, load_orders, opening_stock
 from examples.orders.outside import FILE_VARIABLE, DispatchBoard, Temper, World
 from examples.orders.reconcile import Truth, reconcile
@@ -50,6 +53,8 @@ class Demo:
     seed: int
     workers: int
     kills: int
+    restarts: int
+    ground: Ground
     console: Console
     progress: Progress = field(init=False)
 
@@ -57,21 +62,14 @@ class Demo:
         self.progress = Progress(len(self.orders))
 
     @property
-    def url(self) -> str:
-        return f"sqlite:///{self.directory.absolute() / 'ledger.db'}"
-
-    @property
     def outside(self) -> Path:
         return self.directory.absolute() / "outside.db"
 
     def run(self) -> bool:
         """Whether ledger and outside world agree."""
-        self.directory.mkdir(parents=True, exist_ok=True)
-        for old in (*self.directory.glob("*.db*"), *self.directory.glob("*.log")):
-            old.unlink()
         never_shipped = load_never_shipped()
         self.console.print(
-            f"{len(self.orders)} orders, {self.workers} workers, {self.kills} kills to come; everything is in "
+            f"{len(self.orders)} orders, {self.workers} workers, {self._to_come()} to come; everything is in "
             f"{self.directory}; --seed {self.seed} draws the outside's mishaps again",
             soft_wrap=True,
         )
@@ -82,25 +80,33 @@ class Demo:
             self.console.print(f"[red]{deserters} workers ended by themselves; workers.log says why")
         return self._judge(asyncio.run(self._read_ledger())) and not deserters
 
+    def _to_come(self) -> str:
+        kills = f"{self.kills} kills"
+        return f"{kills} and {self.restarts} restarts of the server" if self.restarts else kills
+
     async def _fulfil_all(self, world: World) -> int:
         """Until every order has ended and every kill is done. How many workers ended without being killed."""
-        environment = {LEDGER_VARIABLE: self.url, FILE_VARIABLE: str(self.outside)}
+        environment = {LEDGER_VARIABLE: self.ground.url, FILE_VARIABLE: str(self.outside)}
         board = DispatchBoard(world)
-        async with connect(self.url) as client:
+        async with connect(self.ground.url) as client:
             with Crew(self.workers, environment, self.directory / "workers.log") as crew:
                 async with asyncio.TaskGroup() as helpers:
-                    strikes = helpers.create_task(crew.strike(self.kills, random.Random(self.seed)))
+                    strikes = asyncio.gather(
+                        crew.strike(self.kills, random.Random(self.seed)),
+                        self.ground.shake(self.restarts, random.Random(self.seed + 1)),
+                    )
                     endless = [
                         helpers.create_task(self._dispatch(client, board)),
                         helpers.create_task(self._watch(world, crew)),
                     ]
                     await self._all_ended(client, strikes)
-                    for helper in (strikes, *endless):
+                    strikes.cancel()
+                    for helper in endless:
                         helper.cancel()
             await self._tell(client, board)
         return crew.deserters
 
-    async def _all_ended(self, client: Client, strikes: asyncio.Task[None]) -> None:
+    async def _all_ended(self, client: Client, strikes: asyncio.Future[Any]) -> None:
         try:
             async with asyncio.timeout(PATIENCE_S):
                 await asyncio.gather(*(self._follow(client, *arrival) for arrival in self._arrivals()))
@@ -147,6 +153,7 @@ class Demo:
             while True:
                 crew.replace_deserters()
                 self.progress.kills = crew.kills
+                self.progress.restarts = None if self.ground.server is None else self.ground.restarts
                 self.progress.requests = world.answered()
                 screen.draw()
                 await asyncio.sleep(TICK_S)
@@ -154,7 +161,7 @@ class Demo:
     async def _read_ledger(self) -> dict[int, str]:
         """What a reader finds who comes when all is over, whatever was reported meanwhile."""
         found: dict[int, str] = {}
-        async with connect(self.url) as client:
+        async with connect(self.ground.url) as client:
             async for run in client.list():
                 handle = client.handle(run.workflow_id, run_id=run.run_id, workflow=FulfilOrder)
                 order_id = int(run.workflow_id.removeprefix("order-"))
@@ -172,17 +179,28 @@ class Demo:
 def main(
     *,
     orders: Annotated[int, typer.Option(help="How many of the 830 orders come in.")] = 830,
-    workers: Annotated[int, typer.Option(help="Worker processes.")] = 3,
+    store: Annotated[Store, typer.Option(help="Where the ledger lies.")] = "sqlite",
+    workers: Annotated[
+        int | None, typer.Option(help="Worker processes; 3, or 4 on a server.", show_default=False)
+    ] = None,
     kills: Annotated[int, typer.Option(help="How many of them are killed with SIGKILL in all.")] = 12,
+    restarts: Annotated[int, typer.Option(help="How often the server is restarted, half of them as in a crash.")] = 3,
     seed: Annotated[int | None, typer.Option(help="Draws the outside's mishaps; chosen anew by default.")] = None,
-    directory: Annotated[Path, typer.Option(help="Where the two databases and the log go.")] = Path("build/demo"),
+    directory: Annotated[Path, typer.Option(help="Where the databases and the log go.")] = Path("build/demo"),
 ) -> None:
     """Fulfil orders while workers are killed, then reconcile the ledger with the outside world."""
     chosen = random.randrange(1_000_000) if seed is None else seed
     # Where it is no terminal, Rich assumes 80 columns; the tables need a few more.
     console = Console() if sys.stdout.isatty() else Console(width=110)
-    demo = Demo(directory, load_orders()[:orders], chosen, workers, kills, console)
-    raise typer.Exit(0 if demo.run() else 1)
+    directory.mkdir(parents=True, exist_ok=True)
+    for old in (*directory.glob("*.db*"), *directory.glob("*.log")):
+        old.unlink()
+    with prepare(store, directory) as ground:
+        crew = workers or (3 if ground.server is None else 4)
+        shaken = 0 if ground.server is None else restarts
+        demo = Demo(directory, load_orders()[:orders], chosen, crew, kills, shaken, ground, console)
+        ended_well = demo.run()
+    raise typer.Exit(0 if ended_well else 1)
 
 
 if __name__ == "__main__":

@@ -24,12 +24,16 @@ LINE_EVERY_S = 2.0
 
 @dataclass
 class Progress:
-    """Where the demo stands. ended: by order id, how it ended. requests: answered by the outside so far."""
+    """Where the demo stands. ended: by order id, how it ended. requests: answered by the outside so far.
+
+    restarts: of the server, None where there is none.
+    """
 
     orders: int
     started: int = 0
     ended: dict[int, str] = field(default_factory=dict)
     kills: int = 0
+    restarts: int | None = None
     requests: int = 0
 
 
@@ -65,10 +69,11 @@ class Screen:
 
     def _line(self, now: float) -> str:
         progress = self._progress
+        restarts = "" if progress.restarts is None else f", {progress.restarts} restarts"
         ended = ", ".join(f"{count} {ending}" for ending, count in tally(progress.ended))
         return (
             f"{now - self._begun:5.1f} s  {progress.started} of {progress.orders} orders in, "
-            f"{ended or '0 ended'}, {progress.kills} kills, {self._rate.per_s:.0f} steps/s"
+            f"{ended or '0 ended'}, {progress.kills} kills{restarts}, {self._rate.per_s:.0f} steps/s"
         )
 
     def _panel(self, now: float) -> Group:
