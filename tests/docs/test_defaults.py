@@ -6,13 +6,15 @@ from datetime import timedelta
 from pathlib import Path
 
 from pledger import RetryPolicy, Worker, client
-from pledger.engine import blocks, committer, heartbeats, intake, processes, session
+from pledger.engine import blocks, committer, heartbeats, processes, session
 from pledger.engine.port.operations import CANCELS_MAX, INBOX_MAX
 from pledger.engine.watchdog import Watchdog
 from pledger.history import failures, payloads
 from pledger.machine import context
 from pledger.machine.definitions import DEFAULT_START_TO_CLOSE, StepOptions
+from pledger.store import postgres
 from pledger.store.memory import tasks as memory_tasks
+from pledger.store.postgres import commit, handle, links
 from pledger.store.sqlite import lane, store, tasks, writer
 
 PAGE = Path(__file__).parents[2] / "docs" / "defaults.md"
@@ -77,7 +79,7 @@ def expected() -> dict[str, float]:
         "query timeout": seconds(client.QUERY_TIMEOUT),
         "heartbeat flush": heartbeats.HEARTBEAT_FLUSH_MS / 1000,
         "process activity, from SIGTERM to SIGKILL": processes.KILL_AFTER_S,
-        "look at dead workers' leases": intake.LOOK_S,
+        "look at dead workers' leases": store.SqliteStore.look_every_s,
         "step of the ledger's clock that is reported": session.SKEW_TOLD_S,
         "slowing of the clock between samples": session.DRIFT_MAX,
         "wait for another process's transaction": store.BUSY_TIMEOUT_MS / 1000,
@@ -86,6 +88,13 @@ def expected() -> dict[str, float]:
         "commits come back to it below": lane.FAST_AGAIN_MS / 1000,
         "a slow disk is tried again on the loop after": lane.PROBE_S,
         "checkpoint": writer.CHECKPOINT_PAGES,
+        "look of a worker without a hint": postgres.PostgresStore.look_every_s,
+        "wait for a server that went away": handle.PATIENCE_S,
+        "the same when a ledger is opened": handle.OPENING_PATIENCE_S,
+        "wait for somebody else's lock": number(links.settings(durable=True)["lock_timeout"]),
+        "rest inside a transaction": number(links.settings(durable=True)["idle_in_transaction_session_timeout"]),
+        "tries of a transaction that others were in the way of": commit.TRIES,
+        "oldest server": links.SERVER_MIN,
     }
 
 
