@@ -148,10 +148,11 @@ class Committer:
 
     async def _lock(self, connection: psycopg.AsyncConnection[Any], batch: Sequence[Operation]) -> None:
         """Begin, with all locks that the rounds to come will ask for: round by round, they would have no order."""
-        async with pipelined(connection):
+        async with pipelined(connection) as pipeline:
             begun = await self._begin(connection)
             for name, parameters in needs_of(batch).locks():
                 await connection.execute(self._sql[name], self._bound(name, parameters))
+            await pipeline.sync()
             [(self._transaction,)] = await begun.fetchall()
 
     async def _begin(self, connection: psycopg.AsyncConnection[Any]) -> psycopg.AsyncCursor[Any]:
@@ -184,12 +185,13 @@ class Committer:
 
     async def _read(self, connection: psycopg.AsyncConnection[Any], needs: Needs, *, begin: bool) -> Found:
         found = Found()
-        async with pipelined(connection):
+        async with pipelined(connection) as pipeline:
             begun = await self._begin(connection) if begin else None
             cursors = [
                 (name, await connection.execute(self._sql[name], self._bound(name, parameters), binary=True))
                 for name, parameters in (*needs.locks(), *needs.reads())
             ]
+            await pipeline.sync()
             for name, cursor in cursors:
                 found.take(name, await cursor.fetchall())
             if begun is not None:
@@ -203,7 +205,7 @@ class Committer:
         inserted: set[tuple[int, str]] = set()
         if commit:
             self._tell("before")
-        async with pipelined(connection):
+        async with pipelined(connection) as pipeline:
             cursors = [
                 (name, await connection.execute(self._sql[name], self._bound(name, parameters)))
                 for name, parameters in writes.statements()
@@ -212,6 +214,7 @@ class Committer:
                 await connection.execute(self._sql["notify"], [self._channel, self._interest.signed(writes.said)])
             if commit:
                 await self._commit(connection, answers)
+            await pipeline.sync()
             for name, cursor in cursors:
                 if name == "insert_messages":
                     inserted = {(chain_key, message_id) for chain_key, message_id in await cursor.fetchall()}

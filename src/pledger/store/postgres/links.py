@@ -168,12 +168,16 @@ class Link:
 
 
 @contextlib.asynccontextmanager
-async def pipelined(connection: psycopg.AsyncConnection[Any]) -> AsyncIterator[None]:
-    """What is executed meanwhile goes out together."""
+async def pipelined(connection: psycopg.AsyncConnection[Any]) -> AsyncIterator[psycopg.AsyncPipeline]:
+    """What is executed meanwhile goes out together.
+
+    Whoever fetches within has to `sync` before: only then does the server count the transaction as idle, which bounds
+    how long a process that stands still holds its locks.
+    """
     token = _in_pipeline.set(True)
     try:
-        async with connection.pipeline():
-            yield
+        async with connection.pipeline() as pipeline:
+            yield pipeline
     finally:
         _in_pipeline.reset(token)
 

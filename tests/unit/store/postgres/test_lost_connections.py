@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -10,8 +11,9 @@ import pytest
 
 from pledger.engine.port.answers import Existing, Reply, Sent, Started
 from pledger.errors import StoreUnavailableError
-from pledger.store.postgres import PostgresStore, open_postgres
+from pledger.store.postgres import PostgresStore, links, open_postgres
 from pledger.store.postgres.commit import Committer, Doubt, StillRunningError
+from pledger.store.postgres.found import Found
 from tests.conformance.harness import append, open_session, owned_run, signal, start, write
 
 
@@ -192,3 +194,31 @@ async def test_a_server_that_takes_no_writes_is_unavailable_and_blames_no_operat
     with pytest.raises(StoreUnavailableError, match="takes no writes"):
         await store.commit([append(run)])
     await store.close()
+
+
+async def test_who_stands_still_between_two_round_trips_holds_no_lock_for_long(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server ends its transaction: it counts as idle from the moment on when it has answered."""
+    monkeypatch.setitem(links._SETTINGS, "idle_in_transaction_session_timeout", "100 ms")
+    still, other = await open_postgres(url), await open_postgres(url)
+    run = await owned_run(still, await open_session(still))
+    assert still._writer._connection is not None
+    pid = still._writer._connection.info.backend_pid
+    sessions: list[Any] = []
+    found = Found.take
+
+    def take(self: Found, *args: Any) -> None:
+        """The process is stopped as soon as the first answer is there: nothing of it runs."""
+        monkeypatch.setattr(Found, "take", found)
+        time.sleep(0.5)  # real: it is the server's clock that counts
+        with psycopg.connect(url.partition("?")[0]) as connection:
+            sessions.extend(connection.execute("SELECT state FROM pg_stat_activity WHERE pid = %s", [pid]))
+        found(self, *args)
+
+    monkeypatch.setattr(Found, "take", take)
+    assert await write(still, signal(run)) == Sent(run.owner)  # written again, over another connection
+    assert sessions == []
+    assert len(await other.read_inbox(run.chain_key)) == 1
+    await still.close()
+    await other.close()
