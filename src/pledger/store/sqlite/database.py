@@ -13,6 +13,7 @@ from typing import Any, Final, TypeAlias
 
 import apsw
 
+from pledger.store.sqlite import guard
 from pledger.store.sqlite.connection import connect_reader, connect_writer
 from pledger.store.sqlite.failures import store_failure
 from pledger.store.sqlite.files import prepare_file
@@ -71,7 +72,11 @@ class Database:
             self.handles -= 1
             if self.handles == 0:
                 del _open[self._key]
-                self._close()
+                try:
+                    self._close()
+                finally:
+                    _, device, inode, _ = self._key
+                    guard.let_go(device, inode)
 
     def _close(self) -> None:
         self.lane.close()
@@ -90,10 +95,15 @@ def enter_database(path: Path, *, allow_network_fs: bool, busy_timeout_ms: int, 
         status = path.stat()
         key = (os.getpid(), status.st_dev, status.st_ino, host.vfs)
         if key not in _open:
+            # Before it is opened: what comes between would be as bad.
+            guard.protect(status.st_dev, status.st_ino)
             try:
                 _open[key] = Database(path, key, busy_timeout_ms, host)
-            except apsw.Error as error:
-                raise store_failure(error, str(path)) from error
+            except BaseException as error:
+                guard.let_go(status.st_dev, status.st_ino)
+                if isinstance(error, apsw.Error):
+                    raise store_failure(error, str(path)) from error
+                raise
         database = _open[key]
         database.handles += 1
         return database
