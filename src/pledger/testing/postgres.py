@@ -31,10 +31,11 @@ _STOP_S: Final = 30.0
 class PostgresServer:
     """A cluster of its own in `directory`, served on a port of 127.0.0.1 with shipped settings.
 
-    url: of its database. settings: further ones of the server, by name.
+    url: of its database. settings: further ones of the server, by name. of: another server that runs, of which this one
+    becomes a replica: it follows until it is promoted.
     """
 
-    def __init__(self, directory: Path, **settings: str) -> None:
+    def __init__(self, directory: Path, *, of: PostgresServer | None = None, **settings: str) -> None:
         self._programs = _programs()
         self._data = directory / "data"
         self._log = directory / "log"
@@ -48,11 +49,17 @@ class PostgresServer:
             # An environment below a folder of root's alone.
             copied = shutil.copytree(self._programs.parent, directory / "programs", symlinks=True)
             self._programs = copied / "bin"
-        initdb = [str(self._programs / "initdb"), "-D", str(self._data), "--auth=trust", "--encoding=UTF8"]
-        initdb += ["-U", "postgres", "--no-sync"]
-        ended = subprocess.run(initdb, capture_output=True, text=True, check=False, cwd="/", user=self._user)  # noqa: S603 - of the wheel
+        if of is None:
+            self._run("initdb", "-D", str(self._data), "--auth=trust", "--encoding=UTF8", "-U", "postgres", "--no-sync")
+        else:
+            copied_from = ["-d", of.url, "-D", str(self._data), "-X", "stream", "-c", "fast", "--no-sync"]
+            self._run("pg_basebackup", "--write-recovery-conf", *copied_from)
+
+    def _run(self, program: str, *arguments: str) -> None:
+        command = [str(self._programs / program), *arguments]
+        ended = subprocess.run(command, capture_output=True, text=True, check=False, cwd="/", user=self._user)  # noqa: S603 - of the wheel
         if ended.returncode:
-            raise UsageError(f"PostgreSQL's initdb ended with {ended.returncode}: {ended.stderr.strip()}")
+            raise UsageError(f"PostgreSQL's {program} ended with {ended.returncode}: {ended.stderr.strip()}")
 
     def start(self) -> int:
         """Its process id, once it takes connections. Raises UsageError, with the last line of its log, when it does
@@ -83,6 +90,10 @@ class PostgresServer:
                 process.kill()
                 process.wait()
 
+    def promote(self) -> None:
+        """A replica takes writes from now on, with what it has received."""
+        self._run("pg_ctl", "promote", "--wait", "-D", str(self._data))
+
     def restart(self, *, at_once: bool = False) -> None:
         self.stop(at_once=at_once)
         self.start()
@@ -94,7 +105,7 @@ def postgres_server(directory: Path, **settings: str) -> Iterator[PostgresServer
 
     Raises UsageError when the wheel is not installed or the server does not start.
     """
-    server = PostgresServer(directory, **settings)
+    server = PostgresServer(directory, of=None, **settings)
     try:
         server.start()
         yield server

@@ -15,6 +15,8 @@ from pledger.errors import UsageError
 #: The schema of a ledger whose URL names none.
 SCHEMA: Final = "pledger"
 
+#: Libpq names a parameter that it does not know.
+_UNKNOWN: Final = re.compile(r'invalid URI query parameter: "(\w+)"')
 _NAME: Final = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 
 
@@ -54,7 +56,13 @@ def parse_url(url: str) -> Address:
     conninfo = f"postgresql://{parts.netloc}{parts.path}{'?' if query else ''}{query}"
     try:
         known = {name: str(value) for name, value in conninfo_to_dict(conninfo).items()}
-    except psycopg.ProgrammingError:
+    except psycopg.ProgrammingError as error:
+        unknown = _UNKNOWN.search(str(error))
+        if unknown and unknown[1] in parameters:
+            raise UsageError(
+                f"{unknown[1]}= in the postgresql:// URL is no parameter of libpq, and none of Pledger's (schema). "
+                "Correct its name, or leave it out."
+            ) from None
         known = {}
     if not known or parts.fragment or "@" in parts.path:
         # Not shown: what cannot be read may hold a password anywhere.

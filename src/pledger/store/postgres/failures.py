@@ -30,21 +30,46 @@ _OF_THE_PLACE: Final = frozenset({"08", "25", "28", "3D", "3F", "53", "57", "58"
 _MISSING: Final = frozenset({"42501", "42P01", "42703", "42883"})
 
 #: What a server says while it starts, stops, or has no room: it may take us in a moment.
-_NOT_NOW: Final = re.compile("starting up|shutting down|not yet accepting|in recovery mode|too many clients|slots are")
+_NOT_NOW: Final = re.compile(
+    "starting up|shutting down|not yet accepting|in recovery mode|too many (clients|connections)|slots are"
+)
+#: What libpq says of a parameter of the URL that can never be; a server that must be a replica is one.
+_OF_THE_URL: Final = re.compile(
+    'invalid (port number|integer value|[a-z_]+ value)|bad value for|certificate file ".*" does'
+    "|session is not read-only|is not in hot standby"
+)
+#: What it says of a server that cannot be trusted, or that is asked for what it has not got.
+_OF_TLS: Final = re.compile("does not support SSL|certificate|requires? SSL", re.IGNORECASE)
 
-#: What it says when it refuses a connection, which libpq gives without a code: the error, and what to do.
+#: What is said when there is no connection, which libpq gives without a code: the error, and what to do.
 _REFUSALS: Final = (
+    (_OF_THE_URL, UsageError, "Correct the URL."),
     (re.compile('database ".*" does not exist'), StoreError, "Create the database, or correct the URL."),
     (
-        re.compile("password|role .* does not exist|pg_hba.conf|authentication"),
+        re.compile("password|role .* does not exist|pg_hba.conf|authentication|not permitted to log in"),
         StoreError,
         "The server refused this user or password: correct the URL, or the server's pg_hba.conf.",
     ),
     (
-        re.compile("too many clients|slots are"),
+        re.compile("too many (clients|connections)|slots are"),
         StoreUnavailableError,
-        "The server has no connection left. A worker process takes 4 at most: raise max_connections, or run fewer.",
+        (
+            "The server has no connection left. A worker process takes 4 at most, and one to listen: raise "
+            "max_connections, or the limit of the role or database, or run fewer."
+        ),
     ),
+    (_OF_TLS, StoreError, "Correct sslmode and sslrootcert in the URL, or the server's certificate."),
+    (
+        re.compile("failed to resolve host|could not translate host name"),
+        StoreUnavailableError,
+        "Check the name of the host in the URL, and that this machine can resolve it.",
+    ),
+    (
+        re.compile("session is read-only|server is in hot standby mode"),
+        StoreUnavailableError,
+        "None of the hosts takes writes: a replica has to be promoted, or the URL lacks the primary.",
+    ),
+    (re.compile("FATAL:"), StoreError, "The server refused the connection: correct the URL, or the server's settings."),
 )
 
 
@@ -54,8 +79,11 @@ def is_of_the_connection(error: BaseException | None) -> bool:
         return True
     if not isinstance(error, psycopg.OperationalError):
         return False
-    if "FATAL:" in str(error) and error.sqlstate is None:
-        return _NOT_NOW.search(str(error)) is not None
+    said = str(error)
+    if "FATAL:" in said and error.sqlstate is None:
+        return _NOT_NOW.search(said) is not None
+    if _has_no_connection(said) and (_OF_THE_URL.search(said) or _OF_TLS.search(said)):
+        return False
     if isinstance(error, (pg.AdminShutdown, pg.CrashShutdown, pg.CannotConnectNow)):
         return True
     return error.sqlstate is None or error.sqlstate.startswith("08")
@@ -124,11 +152,11 @@ _ANSWERS: Final[tuple[tuple[tuple[type[psycopg.Error], ...], type[StoreError], s
 )
 
 
-def store_failure(error: psycopg.Error, address: Address) -> StoreError:
-    """The failure of a whole transaction or of a read."""
+def store_failure(error: psycopg.Error, address: Address) -> StoreError | UsageError:
+    """The failure of a whole transaction or of a read; UsageError for a URL that libpq cannot use."""
     place = address.shown
     told = _first_line(error)
-    if isinstance(error, psycopg.OperationalError) and told.startswith("connection"):
+    if _has_no_connection(told) or "bad value for" in told:
         return _no_connection(error, place)
     for kinds, failure, answer in _ANSWERS:
         if isinstance(error, kinds):
@@ -136,11 +164,16 @@ def store_failure(error: psycopg.Error, address: Address) -> StoreError:
     return StoreUnavailableError(f"{place}: {type(error).__name__}: {told}")
 
 
-def _no_connection(error: psycopg.Error, place: str) -> StoreError:
+def _has_no_connection(told: str) -> bool:
+    """Of the words of psycopg and libpq while they connect; one that was lost later is told otherwise."""
+    return told.startswith(("connection failed", "connection is bad", "connection timeout", "failed to resolve"))
+
+
+def _no_connection(error: psycopg.Error, place: str) -> StoreError | UsageError:
+    told = _said_last(error)
     for pattern, kind, advice in _REFUSALS:
         if pattern.search(str(error)):
-            return kind(f"{place}: {_said_last(error)}. {advice}")
-    told = _first_line(error)
+            return kind(f"{place}: {told}. {advice}")
     return StoreUnavailableError(
         f"{place}: there is no connection to the server ({told}). Check that it runs, and the host and port."
     )
@@ -172,4 +205,7 @@ def _first_line(error: Exception) -> str:
 
 def _said_last(error: Exception) -> str:
     """Libpq tells of every address that it has tried; the last one's answer says enough."""
-    return str(error).strip().rpartition("FATAL:")[2].strip().partition("\n")[0]
+    said = str(error).strip()
+    if "FATAL:" in said:
+        said = said.rpartition("FATAL:")[2]
+    return re.sub(r"^connection (failed|is bad): ", "", said.strip().partition("\n")[0])

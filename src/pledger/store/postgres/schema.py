@@ -19,6 +19,16 @@ _HAS_META: Final = """
     WHERE place.nspname = $1 AND found.relname = 'meta'
 """
 
+#: What a role may not see of others is NULL.
+_HOLDERS: Final = """
+    SELECT
+        held.pid, session.application_name, coalesce(host(session.client_addr), 'local'), coalesce(session.state, '?')
+    FROM pg_locks AS held LEFT JOIN pg_stat_activity AS session USING (pid)
+    WHERE held.locktype = 'advisory' AND held.granted AND held.objsubid = 1
+        AND held.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+        AND (held.classid, held.objid) = ($1::bigint::oid, $2::bigint::oid)
+"""
+
 #: How long to wait for another process that is at it, in seconds.
 _WAIT_S = 20.0
 
@@ -54,10 +64,21 @@ async def migrate(
             await connection.execute(keep, [str(len(steps))])
     except pg.LockNotAvailable as error:
         raise StoreUnavailableError(
-            f"{address.shown}: another process holds the lock of migrations for more than {_WAIT_S:g} s. If none is at "
-            "work, look for its session in pg_locks (locktype advisory) and end it with pg_terminate_backend(pid)."
+            f"{address.shown}: {await _who_holds(connection, address)} for more than {_WAIT_S:g} s, so "
+            "nothing was changed. If no migration is at work there, end it: SELECT pg_terminate_backend(pid)."
         ) from error
     return len(steps)
+
+
+async def _who_holds(connection: psycopg.AsyncConnection[Any], address: Address) -> str:
+    """Who has the lock of migrations, in words: its client may be long dead without the server knowing."""
+    found = await (await connection.execute(_HOLDERS, [*divmod(_lock_key(address.schema), 2**32)])).fetchall()
+    if not found:
+        return "somebody held a lock that the migration needs"
+    sessions = ", ".join(
+        f"pid {pid} ({name or 'without a name'}, {place}, {state})" for pid, name, place, state in found
+    )
+    return f"another session holds the lock of migrations: {sessions}"
 
 
 async def schema_version(connection: psycopg.AsyncConnection[Any], address: Address) -> int:

@@ -14,7 +14,7 @@ from pledger.store.postgres import open_postgres
 from pledger.store.postgres.address import parse_url
 from pledger.store.postgres.failures import store_failure
 from pledger.store.postgres.links import check_server
-from pledger.store.postgres.schema import _lock_key, migrate
+from pledger.store.postgres.schema import migrate
 from tests import servers
 
 ADDRESS = parse_url("postgresql://ada:secret@db.example/shop")
@@ -124,12 +124,3 @@ async def test_a_migration_that_fails_half_way_leaves_nothing(url: str) -> None:
     found = await (await connection.execute("SELECT to_regnamespace($1)", [address.schema])).fetchall()
     assert found == [(None,)]
     await connection.close()
-
-
-async def test_a_lock_of_migrations_that_nobody_gives_up_is_told(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pledger.store.postgres.schema._WAIT_S", 0.05)
-    address = parse_url(url)
-    with psycopg.connect(servers.url()) as holder:
-        holder.execute("SELECT pg_advisory_lock(%s)", [_lock_key(address.schema)])
-        with pytest.raises(StoreUnavailableError, match="another process holds the lock of migrations"):
-            await open_postgres(url)
