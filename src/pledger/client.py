@@ -101,10 +101,13 @@ class StartOptions(TypedDict, total=False):
 
 
 class Client:
-    """Made by `connect`. Safe to share among the tasks of one event loop."""
+    """Made by `connect`. Safe to share among the tasks of one event loop.
+
+    internals: what it shares with the workers on it; not for programs.
+    """
 
     def __init__(self, connection: Connection) -> None:
-        self.connection = connection
+        self.internals = connection
 
     @overload
     async def start_workflow(
@@ -144,7 +147,7 @@ class Client:
                 "more than 0, or None for the deadline of the definition"
             )
         self._check_known(name, task_queue)
-        connection = self.connection
+        connection = self.internals
         encoded = encode_call(
             None if definition is None else definition.signature,
             args,
@@ -220,8 +223,8 @@ class Client:
         before: int | None = None
         left = limit
         while left is None or left > 0:
-            page = await self.connection.store.list_runs(
-                self.connection.namespace, where, min(left or listing.PAGE, listing.PAGE), before
+            page = await self.internals.store.list_runs(
+                self.internals.namespace, where, min(left or listing.PAGE, listing.PAGE), before
             )
             for row in page:
                 yield run_summary(row)
@@ -232,17 +235,17 @@ class Client:
 
     async def count(self, filter: str = "") -> int:  # noqa: A002
         """How many runs meet the filter."""
-        return await self.connection.store.count_runs(self.connection.namespace, listing.parse(filter))
+        return await self.internals.store.count_runs(self.internals.namespace, listing.parse(filter))
 
     async def workers(self) -> tuple[WorkerSummary, ...]:
         """The worker processes of this namespace, and those that died and whose runs nobody has taken over yet."""
-        now_ms = await self.connection.now_ms()
-        sessions = await self.connection.store.read_sessions(self.connection.namespace)
+        now_ms = await self.internals.now_ms()
+        sessions = await self.internals.store.read_sessions(self.internals.namespace)
         return tuple(worker_summary(each, now_ms) for each in sessions)
 
     async def ledger(self) -> dict[str, Any]:
         """About the database: its kind, place, version, durability and size, as the store tells it."""
-        return await self.connection.store.describe()
+        return await self.internals.store.describe()
 
     async def back_up(self, path: str | os.PathLike[str]) -> int:
         """Copy the whole ledger, all namespaces, as it is at one instant, to a new file; everybody goes on meanwhile.
@@ -250,16 +253,16 @@ class Client:
         Gives its size in bytes. The file is a ledger by itself, with mode 0600, checked and on the disk on return.
         Raises UsageError when it is there already, or for a ledger in memory; StoreError when it cannot be written.
         """
-        return await self.connection.store.back_up(os.fspath(path))
+        return await self.internals.store.back_up(os.fspath(path))
 
     async def now(self) -> datetime:
         """The ledger's time, with zone (UTC)."""
-        return utc(await self.connection.now_ms())
+        return utc(await self.internals.now_ms())
 
     # Inside -----------------------------------------------------------------------------------------------------------
 
     def _check_known(self, name: str, task_queue: str) -> None:
-        served = [each for each in self.connection.engines if each.task_queue == task_queue]
+        served = [each for each in self.internals.engines if each.task_queue == task_queue]
         if served and all(name not in each.workflows for each in served):
             known = ", ".join(sorted({each for engine in served for each in engine.workflows})) or "none"
             raise errors.UnknownWorkflowError(
@@ -268,7 +271,7 @@ class Client:
             )
 
     async def _start(self, start: StartRun, started: RunStarted) -> Answer:
-        connection = self.connection
+        connection = self.internals
         engine = connection.engine_for(start.workflow_type, start.task_queue)
         if engine is None:
             return await connection.committer.write(start)

@@ -48,7 +48,7 @@ class WorkflowHandle(Generic[T]):
         is_new: bool | None = None,
     ) -> None:
         self._client = client
-        self._connection = client.connection
+        self._connection = client.internals
         self.workflow_id = workflow_id
         self.run_id = run_id
         self.is_new = is_new

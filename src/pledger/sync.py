@@ -212,7 +212,7 @@ async def _tell_holder(client: Client, handle: WorkflowHandle[Any]) -> None:
         run = await handle.describe()
     except StoreError:
         return  # whoever waits for the result is told
-    ours = client.connection.session_keys()
+    ours = client.internals.session_keys()
     holder = next((each for each in run.workers if each.identity == run.owner), None)
     if holder is None or holder.session_key in ours:
         return

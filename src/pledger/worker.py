@@ -74,7 +74,7 @@ class Worker:
             raise UsageError(
                 "a worker needs workflows or activities to run; give it workflows=[...] or activities=[...]"
             )
-        payload_bytes_max = client.connection.payload_bytes_max if payload_bytes_max is None else payload_bytes_max
+        payload_bytes_max = client.internals.payload_bytes_max if payload_bytes_max is None else payload_bytes_max
         for name, value in (
             ("max_concurrent_activities", max_concurrent_activities),
             ("max_activity_threads", max_activity_threads),
@@ -118,7 +118,7 @@ class Worker:
             for name, each in self._workflows.items()
         }
         self._engine = Engine(
-            self._client.connection,
+            self._client.internals,
             workflows=self._workflows.values(),
             activities=self._activities.values(),
             task_queue=self._task_queue,
@@ -128,7 +128,7 @@ class Worker:
             limits=self._limits,
             heart=self._new_heart(),
             watchdog=Watchdog(warn_s=min(2.0, self._deadlock_s or 2.0), limit_s=self._deadlock_s),
-            randomness=random.Random(self._client.connection.entropy(16)),  # noqa: S311 - jitter and samples
+            randomness=random.Random(self._client.internals.entropy(16)),  # noqa: S311 - jitter and samples
         )
         await self._engine.start()
         return self

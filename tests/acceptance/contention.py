@@ -153,8 +153,8 @@ async def check_copy(copy: Path, *, finish: bool) -> int:
 
 async def _bury(client: Any) -> None:
     """Nobody waits for the leases in a copy here: their workers are of another ledger."""
-    for session in await client.connection.store.read_sessions("default"):
-        await client.connection.store.close_session(session.session_key)
+    for session in await client.internals.store.read_sessions("default"):
+        await client.internals.store.close_session(session.session_key)
 
 
 def assert_whole(file: Path) -> None:

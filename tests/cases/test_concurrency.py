@@ -188,7 +188,7 @@ async def test_CON_03_a_dead_workers_run_is_executed_once_more_and_by_one(ledger
 
 async def _owners(client: Client, count: int) -> bool:
     """Whether so many workers have a lease: the one that lost its own has seen it, and begun anew."""
-    return len(await client.connection.store.read_sessions("default")) == count
+    return len(await client.internals.store.read_sessions("default")) == count
 
 
 async def test_CON_03_runs_that_start_while_workers_look_for_dead_ones_run_once(ledger: Ledger) -> None:

@@ -103,7 +103,7 @@ class _MortalWorker(Worker):
     def __init__(self, client: Client, alive: threading.Event, **options: Any) -> None:
         super().__init__(client, **options)
         self._alive = alive
-        client.connection.heart_arguments = (alive,)
+        client.internals.heart_arguments = (alive,)
 
     def _new_heart(self) -> Heart:
         return _StoppableHeart(self._alive)

@@ -101,7 +101,7 @@ async def test_the_bound_of_the_client_is_that_of_its_workers_and_their_verifica
         async with ledger.worker(client, fulfil, step):
             handle = await client.start_workflow(fulfil, large, id="order-1")
             assert await handle.result() == large
-            (engine,) = client.connection.engines
+            (engine,) = client.internals.engines
             await until(lambda: engine._verification.verified)
             assert engine._verification.failures == []
         history = await handle.history()
@@ -157,10 +157,10 @@ async def test_nothing_of_a_finished_run_stays_with_its_worker(ledger: Ledger) -
             handle = await client.start_workflow(Order, id=f"order-{n}")
             await handle.signal(Order.finish)
             await handle.result()
-        (engine,) = client.connection.engines
+        (engine,) = client.internals.engines
         await until(lambda: not engine.runs.active)
         assert engine.activities.running == 0
-        assert client.connection._watchers == {}
+        assert client.internals._watchers == {}
         del handle
         gc.collect()
         machines: list[Any] = [

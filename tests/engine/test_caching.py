@@ -123,7 +123,7 @@ async def test_evicted_runs_leave_memory_and_come_back_when_they_are_due(ledger:
 
     async with ledger.connect() as client, ledger.worker(client, sleeps, max_cached_runs=2):
         handles = [await client.start_workflow(sleeps, n, id=f"order-{n}") for n in range(20)]
-        (engine,) = client.connection.engines
+        (engine,) = client.internals.engines
         await until(lambda: len(engine.runs.active) <= 2)
         assert [await handle.result() for handle in handles] == list(range(20))
 
@@ -197,7 +197,7 @@ async def test_clean_up_code_of_an_evicted_run_acts_on_nothing(ledger: Ledger) -
 
     async with ledger.connect() as client, ledger.worker(client, Holds, refund, max_cached_runs=1):
         handles = [await client.start_workflow(Holds, id=f"order-{n}") for n in range(4)]
-        (engine,) = client.connection.engines
+        (engine,) = client.internals.engines
         await until(lambda: len(engine.runs.active) <= 1)
         for handle in handles:
             await handle.signal(Holds.finish)

@@ -570,7 +570,7 @@ async def test_a_termination_from_another_process_wins_over_the_owner(ledger: Le
 
 def _forgotten(client: Client) -> bool:
     """The worker has found out, and holds the run no more."""
-    return not any(engine.runs.active for engine in client.connection.engines)
+    return not any(engine.runs.active for engine in client.internals.engines)
 
 
 async def test_a_query_of_a_run_that_closes_before_it_is_answered_says_that_it_is_closed(ledger: Ledger) -> None:

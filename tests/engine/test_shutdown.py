@@ -31,7 +31,7 @@ async def test_a_lease_that_cannot_be_given_up_is_no_error_of_the_program(
 
     async def program() -> None:
         async with ledger.connect() as client, ledger.worker(client, done):
-            monkeypatch.setattr(client.connection.store, "close_session", full)
+            monkeypatch.setattr(client.internals.store, "close_session", full)
             raise LookupError("the program's own")
 
     with pytest.raises(LookupError, match="the program's own"):
@@ -174,7 +174,7 @@ async def test_runs_are_handed_back_and_go_on_with_the_next_worker(ledger: Ledge
         for handle in handles:
             described = await handle.describe()
             assert (described.owner, described.state.status) == (None, "running")
-        assert await client.connection.store.read_sessions("default") == []
+        assert await client.internals.store.read_sessions("default") == []
         async with ledger.worker(client, Waits):
             for handle in handles:
                 await handle.signal(Waits.say, "hello")
@@ -217,11 +217,11 @@ async def test_a_worker_stops_on_a_signal_of_the_system(file_ledger: Ledger) -> 
     async with file_ledger.connect() as client:
         worker = file_ledger.worker(client, fulfil)
         running = asyncio.create_task(worker.run())
-        await until(lambda: bool(client.connection.engines))
+        await until(lambda: bool(client.internals.engines))
         assert await client.execute_workflow(fulfil, id="order-1") == "done"
         os.kill(os.getpid(), signal.SIGTERM)
         await running
-        assert client.connection.engines == []
+        assert client.internals.engines == []
 
 
 async def test_a_worker_stops_when_it_is_told_to(file_ledger: Ledger) -> None:
@@ -232,7 +232,7 @@ async def test_a_worker_stops_when_it_is_told_to(file_ledger: Ledger) -> None:
     async with file_ledger.connect() as client:
         worker = file_ledger.worker(client, fulfil)
         running = asyncio.create_task(worker.run())
-        await until(lambda: bool(client.connection.engines))
+        await until(lambda: bool(client.internals.engines))
         worker.shutdown()
         await running
 
@@ -249,4 +249,4 @@ async def test_an_error_in_the_block_of_a_worker_stops_it_all_the_same(file_ledg
     with pytest.raises(KeyError, match="the caller's own"):
         await breaks()
     async with file_ledger.connect() as client:
-        assert await client.connection.store.read_sessions("default") == []
+        assert await client.internals.store.read_sessions("default") == []

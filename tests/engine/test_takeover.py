@@ -342,7 +342,7 @@ async def test_a_worker_that_lost_its_lease_appends_nothing_and_begins_anew(ledg
             # It takes new work under a new lease.
             assert await (await client.start_workflow(fulfil, "A2", id="order-2")).result() == "charged in attempt 1"
             assert len((await handle.history()).events) == events_before
-            sessions = await client.connection.store.read_sessions("default")
+            sessions = await client.internals.store.read_sessions("default")
             assert len(sessions) == 1
 
 
@@ -364,8 +364,8 @@ async def test_starts_and_signals_work_while_the_worker_gets_a_new_lease(ledger:
 
     async with ledger.connect() as client, ledger.worker(client, Waits):
         before = await client.start_workflow(Waits, id="order-1")
-        (engine,) = client.connection.engines
-        await client.connection.store.close_session(engine.session.key)
+        (engine,) = client.internals.engines
+        await client.internals.store.close_session(engine.session.key)
         after = await client.start_workflow(Waits, id="order-2")
         for handle in (before, after):
             await handle.signal(Waits.say, "hello")
@@ -387,7 +387,7 @@ async def test_a_run_that_ends_its_workers_again_and_again_is_parked(ledger: Led
 
     async with ledger.connect() as client:
         handle = await client.start_workflow(kills, id="order-1")
-        store = client.connection.store
+        store = client.internals.store
         for _ in range(6):
             session = await store.open_session("doomed", "default", "default", "v1", 60_000)
             (row,) = await store.claim_runs(
@@ -453,7 +453,7 @@ async def test_a_run_that_cancelled_a_step_and_dies_with_it_remembers(ledger: Le
             await until(world.began.is_set)
 
             # The attempt does not hear of it: it is busy cleaning up, as it were, when its worker dies.
-            doomed.client.connection.engines[0].activities.cancel = lambda *_: False  # type: ignore[method-assign]
+            doomed.client.internals.engines[0].activities.cancel = lambda *_: False  # type: ignore[method-assign]
             await handle.signal(Revoked.revoke)
             await until(lambda: _asked_to_cancel(handle))
             doomed.freeze()

@@ -53,7 +53,7 @@ def test_two_thousand_runs_due_at_one_moment_are_claimed_in_their_turn(virtual: 
     """They have left memory, where there is room for a thousand; the ledger hands them out as room comes."""
     env = virtual(workflows=[sleeps], now=BEGAN)
     handles = [env.start(sleeps, 3_600, id=f"run-{number}") for number in range(2_000)]
-    [engine] = env.client.connection.engines
+    [engine] = env.client.internals.engines
     env.sleep(timedelta(minutes=1))
     for run in list(engine.runs.active.values()):
         engine.runs.release(run)

@@ -76,7 +76,7 @@ def test_the_zone_of_the_machine_changes_under_an_open_run(virtual: Virtual, zon
     handle = env.start(daily, 3, id="order-1")
     env.sleep(timedelta(days=1, hours=12))
     zone("America/Los_Angeles")
-    [engine] = env.client.connection.engines
+    [engine] = env.client.internals.engines
     for run in list(engine.runs.active.values()):
         engine.runs.release(run)  # it comes back by replay, in the other zone
     noted = [datetime.fromisoformat(each) for each in handle.result()]

@@ -124,7 +124,7 @@ def _show_started(output: Output, started: dict[str, Any]) -> None:
 
 async def _note_missing_worker(output: Output, client: Client, task_queue: str) -> None:
     if not any(each.live and each.task_queue == task_queue for each in await client.workers()):
-        command = words.worker_command(task_queue, client.connection.namespace)
+        command = words.worker_command(task_queue, client.internals.namespace)
         output.note(f"no live worker serves task queue {task_queue!r}; start one: {command}")
 
 

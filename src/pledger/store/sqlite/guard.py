@@ -64,9 +64,9 @@ def _check(database: object) -> None:
         if (os.getpid(), status.st_dev, status.st_ino) in _live:
             raise UsageError(
                 f"sqlite3.connect({database!r}) is refused: that file is a ledger which this process has open. "
-                "A second SQLite library would drop the first one's locks when it closes the file, and commits would be lost. "
-                "Reach your own tables in it by `async with client.connection() as connection`, or open the file from "
-                "another process"
+                "A second SQLite library would drop the first one's locks when it closes the file, and commits would "
+                "be lost. Reach your own tables in it by `async with client.connection() as connection`, or open the "
+                "file from another process"
             )
 
 
