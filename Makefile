@@ -36,7 +36,7 @@ format: $(STAMP)  ## mend format and lint where a tool can
 	$(BIN)/ruff format
 
 bench: $(STAMP)  ## the workloads of benchmarks/, with table, plot and JSON; PEERS=1: other engines beside it
-	$(BIN)/python -m benchmarks$(if $(PEERS),.peers) $(ARGS)
+	$(BIN)/python -m benchmarks$(if $(PEERS),.peers,$(if $(filter-out sqlite,$(STORE)), --store $(STORE))) $(ARGS)
 
 prove: $(STAMP)  ## try to break every promise: seeds, planted bugs, models, interpreters (docs/proof.md)
 	$(BIN)/python -m proof $(ARGS)

@@ -1,18 +1,23 @@
 """Measure, report, keep: `python -m benchmarks --help`."""
 
+import contextlib
+import os
 import pstats
 import sys
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, NamedTuple
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from benchmarks import calls, machine, parent, plot, publish, report
+from benchmarks.ground import Server, StoreName
 from benchmarks.results import Calls, Failed, Measured, Results
 from benchmarks.workloads import WORKLOADS
+from pledger.testing.postgres import postgres_server
 
 OUTPUT: Final = machine.ROOT / "build/bench"
 
@@ -25,6 +30,7 @@ PROFILE_LINES: Final = 35
 
 def main(
     *,
+    store: Annotated[StoreName, typer.Option(help="Where the ledgers lie.")] = "sqlite",
     only: Annotated[str, typer.Option(metavar="W1,W2", help="These workloads.", show_default="all")] = "",
     quick: Annotated[bool, typer.Option("--quick", help="A tenth of the sizes, once each; judges nothing.")] = False,
     repeats: Annotated[int, typer.Option(min=1, help="Of each workload; the median counts.")] = 5,
@@ -42,16 +48,17 @@ def main(
     if not console.is_terminal:
         console.width = LOG_WIDTH
     output.mkdir(parents=True, exist_ok=True)
-    if profile:
-        _profile(_chosen(profile)[0], output, quick=quick)
-        return
     started = datetime.now(UTC)
-    facts = machine.facts(output)
-    measured = _measure_all(
-        console, _chosen(only), 1 if quick else repeats, quick=quick, patience_s=patience, place=output
-    )
-    counted = _count_calls(console, [each.workload for each in measured], output)
-    results = Results(started, quick, facts, measured, counted)
+    with _served(store, output) as server:
+        if profile:
+            _profile(_chosen(profile, store)[0], output, quick=quick, server=server)
+            return
+        plan = Plan(1 if quick else repeats, quick, patience, output, server)
+        measured = _measure_all(console, _chosen(only, store), store, plan)
+        facts = machine.facts(output, server)
+    # On SQLite: what a server does meanwhile is no call of ours, and the same step makes the same calls.
+    counted = _count_calls(console, [each.workload for each in measured], output) if store == "sqlite" else []
+    results = Results(started, quick, facts, measured, counted, store)
     results.write(output / f"{started:%Y%m%d-%H%M%S}.json")
     plot.draw(results, [output / "bench.svg", output / "bench.png"])
     report.print_report(console, results)
@@ -64,17 +71,36 @@ def main(
         raise typer.Exit(1)
 
 
-def _chosen(names: str) -> list[str]:
-    chosen = [name.strip().upper() for name in names.split(",") if name.strip()] or list(WORKLOADS)
-    unknown = [name for name in chosen if name not in WORKLOADS]
+class Plan(NamedTuple):
+    """repeats: of each workload. patience_s: for a quiet machine. place: below it are the repeats' directories."""
+
+    repeats: int
+    quick: bool
+    patience_s: float
+    place: Path
+    server: Server | None
+
+
+@contextlib.contextmanager
+def _served(store: StoreName, output: Path) -> Iterator[Server | None]:
+    """One server for the whole run, with its shipped settings; it counts its statements."""
+    if store == "sqlite":
+        yield None
+        return
+    with postgres_server(output / f"postgres-{os.getpid()}", shared_preload_libraries="pg_stat_statements") as server:
+        yield Server(server.url, server.pid)
+
+
+def _chosen(names: str, store: StoreName) -> list[str]:
+    told = [name for name, workload in WORKLOADS.items() if store in workload.stores]
+    chosen = [name.strip().upper() for name in names.split(",") if name.strip()] or told
+    unknown = [name for name in chosen if name not in told]
     if unknown:
-        raise typer.BadParameter(f"{', '.join(unknown)}: the workloads are {', '.join(WORKLOADS)}")
+        raise typer.BadParameter(f"{', '.join(unknown)}: the workloads on {store} are {', '.join(told)}")
     return chosen
 
 
-def _measure_all(
-    console: Console, names: list[str], repeats: int, *, quick: bool, patience_s: float, place: Path
-) -> list[Measured]:
+def _measure_all(console: Console, names: list[str], store: StoreName, plan: Plan) -> list[Measured]:
     columns = (TextColumn("{task.fields[name]}"), BarColumn(30), TimeElapsedColumn(), TextColumn("{task.description}"))
     found = []
     with Progress(*columns, console=console, transient=True) as progress:
@@ -83,14 +109,15 @@ def _measure_all(
             progress.update(bar, name=name)
             measured = parent.measure(
                 name,
-                repeats,
-                quick=quick,
-                patience_s=patience_s,
-                place=place,
+                min(plan.repeats, WORKLOADS[name].repeats_max or plan.repeats),
+                quick=plan.quick,
+                patience_s=plan.patience_s,
+                place=plan.place,
+                server=plan.server,
                 say=lambda text: progress.update(bar, description=text),
             )
             progress.advance(bar)
-            console.print(report.in_a_line(measured), soft_wrap=True, highlight=False)
+            console.print(report.in_a_line(measured, store), soft_wrap=True, highlight=False)
             found.append(measured)
     return found
 
@@ -107,9 +134,9 @@ def _count_calls(console: Console, names: list[str], place: Path) -> list[Calls]
     return found
 
 
-def _profile(name: str, output: Path, *, quick: bool) -> None:
+def _profile(name: str, output: Path, *, quick: bool, server: Server | None) -> None:
     file = output / f"{name}.pstats"
-    failed = parent.profile(name, file, quick=quick, place=output)
+    failed = parent.profile(name, file, quick=quick, place=output, server=server)
     if failed is not None:
         print(failed.text, file=sys.stderr)
         raise typer.Exit(1)

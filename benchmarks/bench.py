@@ -6,13 +6,18 @@ the history of every run that it made: a figure counts only when what was measur
 
 import contextlib
 import statistics
+import subprocess
+import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
-from benchmarks import disk
-from benchmarks.load import LoadMeter, own_cpu_s, wait_until_quiet
+from benchmarks import disk, ground
+from benchmarks.ground import Ground
+from benchmarks.load import LoadMeter, wait_until_quiet
+from benchmarks.machine import ROOT
 from benchmarks.programs import ACTIVITIES, WORKFLOWS
 from pledger import Client, Worker, connect
 
@@ -41,12 +46,29 @@ class Meter:
         return self.cpu_seconds * 1000 / self.steps
 
 
+class Partner:
+    """Another process of a workload."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+
+    def go(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write("go\n")
+        self._process.stdin.flush()
+
+    def wait_for(self, word: str) -> None:
+        assert self._process.stdout is not None
+        if self._process.stdout.readline().strip() != word:
+            raise BenchmarkError(f"the process that should say {word!r} ended, {self._process.wait()}")
+
+
 class Bench:
     """One repeat.
 
-    lens: entered around what is measured, to look at it closely (a profiler); it makes the times worthless.
-    durability: other than the default for counts only, never for times. first: whether it is the workload's first
-    repeat. say: takes what the repeat is at, for whoever watches.
+    ground: where its ledgers lie. lens: entered around what is measured, to look at it closely (a profiler); it makes
+    the times worthless. durability: other than the default for counts only, never for times. first: whether it is the
+    workload's first repeat. say: takes what the repeat is at, for whoever watches.
     commit_ms, fsync_ms: medians around the measured block. other_cores: what others used during it, None where the
     system does not tell. runs, events: replayed afterwards.
     """
@@ -54,6 +76,7 @@ class Bench:
     def __init__(
         self,
         directory: Path,
+        ground: Ground,
         *,
         quick: bool,
         first: bool,
@@ -63,6 +86,7 @@ class Bench:
         say: Callable[[str], None],
     ) -> None:
         self.directory = directory
+        self.ground = ground
         self.first = first
         self.say = say
         self.steps = 0
@@ -75,48 +99,66 @@ class Bench:
         self._patience_s = patience_s
         self._lens = lens
         self._durability = durability
-
-    @property
-    def database(self) -> Path:
-        return self.directory / "ledger.db"
+        self._partners: list[int] = []
 
     @property
     def url(self) -> str:
-        return f"sqlite:///{self.database.absolute()}"
+        return self.ground.url()
+
+    def cpu_s(self) -> float:
+        """Processor time used so far for this repeat, by a server and by partners too."""
+        return ground.cpu_s((*self.ground.roots, *self._partners))
+
+    @contextlib.contextmanager
+    def partner(self, *arguments: str) -> Iterator["Partner"]:
+        """Another worker process (see `benchmarks.partner`), from when it is ready until the block ends."""
+        command = [sys.executable, "-m", "benchmarks.partner", self.url, *arguments]
+        with subprocess.Popen(  # noqa: S603 - our own module
+            command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as process:
+            partner = Partner(process)
+            partner.wait_for("ready")
+            self._partners.append(process.pid)
+            try:
+                yield partner
+            finally:
+                self._partners.remove(process.pid)
+                process.communicate()
 
     def size(self, full: int) -> int:
         """How many, in this run."""
         return full // QUICK_SHARE if self._quick else full
 
     @contextlib.asynccontextmanager
-    async def ledger(self, *, ends: str = "completed") -> AsyncIterator[Client]:
-        """A worker on a new ledger and its client; at the end every history is verified. ends: status of every run."""
+    async def ledger(self, *, ends: str = "completed", which: str = "", **settings: Any) -> AsyncIterator[Client]:
+        """A worker on a new ledger and its client; at the end every history is verified. ends: status of every run.
+        which: a filter for those that are looked at. settings: of the worker, where other than the defaults."""
         self.say("warming up")
         async with connect(self.url, durability=self._durability) as client:
-            async with Worker(client, workflows=list(WORKFLOWS.values()), activities=ACTIVITIES):
+            async with Worker(client, workflows=list(WORKFLOWS.values()), activities=ACTIVITIES, **settings):
                 yield client
-            await self.verify(client, ends)
+            await self.verify(client, ends, which)
 
     @contextlib.asynccontextmanager
     async def measured(self, steps: int) -> AsyncIterator[Meter]:
         """Measure the block, with the disk's own figures taken just before and just after it."""
         self.say("waiting for a quiet machine")
-        wait_until_quiet(self._patience_s)
-        commits_ms, fsyncs_ms = disk.commit_times_ms(self.directory), disk.fsync_times_ms(self.directory)
+        wait_until_quiet(self._patience_s, self.cpu_s)
+        commits_ms, fsyncs_ms = self.ground.commit_times_ms(), disk.fsync_times_ms(self.directory)
         self.say("measuring")
         self.steps = steps
         meter = Meter(steps)
-        load, started, cpu_s = LoadMeter(), time.perf_counter(), own_cpu_s()
+        load, started, cpu_s = LoadMeter(self.cpu_s), time.perf_counter(), self.cpu_s()
         with self._lens:
             yield meter
-        meter.seconds, meter.cpu_seconds = time.perf_counter() - started, own_cpu_s() - cpu_s
+        meter.seconds, meter.cpu_seconds = time.perf_counter() - started, self.cpu_s() - cpu_s
         self.other_cores = load.other_cores()
-        self.commit_ms = statistics.median(commits_ms + disk.commit_times_ms(self.directory))
+        self.commit_ms = statistics.median(commits_ms + self.ground.commit_times_ms())
         self.fsync_ms = statistics.median(fsyncs_ms + disk.fsync_times_ms(self.directory))
 
-    async def verify(self, client: Client, ends: str) -> None:
+    async def verify(self, client: Client, ends: str, which: str = "") -> None:
         """Replay the whole history of every run (its checksums are followed on the way); all must end as said."""
-        async for run in client.list():
+        async for run in client.list(which):
             if run.status != ends or run.blocked is not None:
                 raise BenchmarkError(f"run {run.workflow_id!r} is {run.blocked or run.status}; it should be {ends}")
             history = await client.handle(run.workflow_id, run_id=run.run_id).history()

@@ -20,19 +20,21 @@ from typing import Any, Literal, Self
 import msgspec
 
 from benchmarks.bench import Bench
+from benchmarks.ground import Ground, Server, prepared
 from benchmarks.results import Failed, Message, Said, Sample
 from benchmarks.workloads import WORKLOADS
 
 
 class Request(msgspec.Struct, frozen=True):
-    """look: "time" measures, "calls" counts calls into `values["calls"]`, "profile" leaves `profile.pstats` in the
-    directory."""
+    """server: where the ledgers lie; None: in files. look: "time" measures, "calls" counts calls into
+    `values["calls"]`, "profile" leaves `profile.pstats` in the directory."""
 
     workload: str
     quick: bool
     first: bool
     patience_s: float
     look: Literal["time", "calls", "profile"] = "time"
+    server: Server | None = None
 
 
 class CallCounter(contextlib.AbstractContextManager["CallCounter"]):
@@ -54,6 +56,11 @@ class CallCounter(contextlib.AbstractContextManager["CallCounter"]):
 
 
 def main(directory: Path, request: Request) -> None:
+    with prepared(request.server, directory) as ground:
+        _measure(directory, request, ground)
+
+
+def _measure(directory: Path, request: Request, ground: Ground) -> None:
     counter, profile = CallCounter(), cProfile.Profile()
     lenses: dict[str, AbstractContextManager[Any]] = {
         "time": contextlib.nullcontext(),
@@ -62,6 +69,7 @@ def main(directory: Path, request: Request) -> None:
     }
     bench = Bench(
         directory,
+        ground,
         quick=request.quick,
         first=request.first,
         patience_s=request.patience_s,

@@ -27,7 +27,7 @@ def commit_times_ms(directory: Path, samples: int = SAMPLES, idle_s: float = 0.0
         execute("PRAGMA synchronous = FULL")
         execute("CREATE TABLE IF NOT EXISTS probe (number INTEGER PRIMARY KEY, record BLOB)")
         record = os.urandom(RECORD_BYTES)
-        return _times_ms(lambda: execute("INSERT INTO probe (record) VALUES (?)", (record,)), samples, idle_s)
+        return times_ms(lambda: execute("INSERT INTO probe (record) VALUES (?)", (record,)), samples, idle_s)
 
 
 def fsync_times_ms(directory: Path) -> list[float]:
@@ -39,7 +39,7 @@ def fsync_times_ms(directory: Path) -> list[float]:
             file.write(record)
             os.fsync(file.fileno())
 
-        return _times_ms(append, SAMPLES)
+        return times_ms(append, SAMPLES)
 
 
 def bytes_on_disk(database: Path) -> int:
@@ -48,7 +48,8 @@ def bytes_on_disk(database: Path) -> int:
     return database.stat().st_size + (log.stat().st_size if log.exists() else 0)
 
 
-def _times_ms(action: Callable[[], object], samples: int, idle_s: float = 0.0) -> list[float]:
+def times_ms(action: Callable[[], object], samples: int, idle_s: float = 0.0) -> list[float]:
+    """How long each of so many repeats takes, `idle_s` after the one before."""
     times = []
     for _ in range(samples):
         if idle_s:

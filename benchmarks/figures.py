@@ -2,11 +2,12 @@
 
 import statistics
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 if TYPE_CHECKING:
     from benchmarks.bench import Bench
+    from benchmarks.ground import StoreName
 
 #: What one repeat found: the key of a figure, its value in the figure's unit.
 Values: TypeAlias = dict[str, float]
@@ -17,13 +18,14 @@ Verdict: TypeAlias = Literal["met", "missed", "not measured", "disturbed", ""]
 @dataclass(frozen=True, slots=True)
 class Figure:
     """One number. unit: "ms" is compared with the durable commit measured beside it. target: in that unit, a bound from
-    above, or from below with at_least; None where there is none."""
+    above, or from below with at_least; None where there is none. on_postgres: the target there."""
 
     key: str
     label: str
     unit: str
     target: float | None = None
     at_least: bool = False
+    on_postgres: float | None = None
 
     def verdict(self, values: Sequence[float]) -> Verdict:
         """Of the median."""
@@ -49,12 +51,21 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """measure: one repeat, in a process and on a ledger of its own."""
+    """measure: one repeat, in a process and on a ledger of its own. stores: where it says something. repeats_max: of
+    one whose preparation takes a minute."""
 
     name: str
     title: str
     figures: tuple[Figure, ...]
     measure: Callable[["Bench"], Awaitable[Values]]
+    stores: frozenset["StoreName"] = frozenset({"sqlite", "postgres"})
+    repeats_max: int | None = None
+
+    def figures_on(self, store: "StoreName") -> tuple[Figure, ...]:
+        """With the targets of that store."""
+        if store == "sqlite":
+            return self.figures
+        return tuple(replace(figure, target=figure.on_postgres) for figure in self.figures)
 
 
 #: Decimals of what is below these bounds; what is larger has none.

@@ -45,11 +45,12 @@ class LoadMeter:
         return max(0.0, others_s / (time.perf_counter() - self._started))
 
 
-def wait_until_quiet(patience_s: float) -> None:
-    """Wait until others leave the machine alone for half a second, or patience is at its end."""
+def wait_until_quiet(patience_s: float, own_s: Callable[[], float] = own_cpu_s) -> None:
+    """Wait until others leave the machine alone for half a second, or patience is at its end. own_s: as for
+    `LoadMeter`."""
     deadline = time.monotonic() + patience_s
     while time.monotonic() < deadline:
-        meter = LoadMeter()
+        meter = LoadMeter(own_s)
         time.sleep(0.5)
         others = meter.other_cores()
         if others is None or others <= QUIET_CORES:

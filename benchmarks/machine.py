@@ -8,6 +8,9 @@ from pathlib import Path
 from typing import Final
 
 import apsw
+import psycopg
+
+from benchmarks.ground import Server
 
 ROOT: Final = Path(__file__).parents[1]
 
@@ -23,9 +26,11 @@ def resident_mb() -> float | None:
     return int(kilobytes) * 1024 / 1e6
 
 
-def facts(directory: Path) -> dict[str, str]:
-    """What a figure depends on besides the code. directory: where the ledgers are."""
+def facts(directory: Path, server: Server | None = None) -> dict[str, str]:
+    """What a figure depends on besides the code. directory: where the ledgers are, or the data of the server."""
+    store = {"postgresql": _server_version(server.url), "psycopg": metadata.version("psycopg")} if server else {}
     return {
+        **store,
         "processor": _processor(),
         "cores": str(os.cpu_count()),
         "memory": f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB",
@@ -38,6 +43,12 @@ def facts(directory: Path) -> dict[str, str]:
         "pledger": metadata.version("pledger"),
         "commit": _commit(),
     }
+
+
+def _server_version(url: str) -> str:
+    with psycopg.connect(url, autocommit=True) as connection:
+        [version] = connection.execute("SHOW server_version").fetchone() or ["unknown"]
+        return str(version)
 
 
 def _processor() -> str:

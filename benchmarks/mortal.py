@@ -1,6 +1,6 @@
 """The processes of W6: one that begins runs and is killed, one that finishes them.
 
-    python -m benchmarks.mortal begin|finish DATABASE KIND RUNS
+    python -m benchmarks.mortal begin|finish URL KIND RUNS
 
 They say what they are at on standard output.
 """
@@ -19,9 +19,9 @@ SLEEP_S: Final = 5.0
 STEPS_LEFT: Final = {"sleeper": 2, "holder": 1}
 
 
-async def begin(database: str, kind: str, runs: int) -> None:
+async def begin(url: str, kind: str, runs: int) -> None:
     programs.holding = True
-    async with connect(f"sqlite:///{database}") as client, _worker(client):
+    async with connect(url) as client, _worker(client):
         workflow = programs.WORKFLOWS[kind]
         async with asyncio.TaskGroup() as group:
             for number in range(runs):
@@ -33,8 +33,8 @@ async def begin(database: str, kind: str, runs: int) -> None:
         await asyncio.Event().wait()
 
 
-async def finish(database: str, kind: str, runs: int) -> None:
-    async with connect(f"sqlite:///{database}") as client, _worker(client):
+async def finish(url: str, kind: str, runs: int) -> None:
+    async with connect(url) as client, _worker(client):
         print("working", flush=True)
         # First by what the steps say, which costs nothing; then by the ledger.
         while len(programs.step_times) < STEPS_LEFT[kind] * runs:  # noqa: ASYNC110 - as `until_nearly_asleep`
@@ -54,6 +54,6 @@ def _worker(client: Client) -> Worker:
 
 
 if __name__ == "__main__":
-    what, database, kind, runs = sys.argv[1:]
+    what, url, kind, runs = sys.argv[1:]
     main = {"begin": begin, "finish": finish}[what]
-    asyncio.run(main(database, kind, int(runs)))
+    asyncio.run(main(url, kind, int(runs)))

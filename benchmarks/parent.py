@@ -15,17 +15,21 @@ from typing import TypeAlias
 import msgspec
 
 from benchmarks.child import Request
+from benchmarks.ground import Server
 from benchmarks.machine import ROOT
 from benchmarks.results import Failed, Measured, Message, Said, Sample
 
 Say: TypeAlias = Callable[[str], None]
 
 
-def measure(workload: str, repeats: int, *, quick: bool, patience_s: float, place: Path, say: Say) -> Measured:
-    """Repeat a workload until it is done or fails. place: the directory under which the ledgers are made."""
+def measure(
+    workload: str, repeats: int, *, quick: bool, patience_s: float, place: Path, server: Server | None, say: Say
+) -> Measured:
+    """Repeat a workload until it is done or fails. place: the directory under which the ledgers are made, unless they
+    are on a server."""
     measured = Measured(workload, [])
     for number in range(repeats):
-        request = Request(workload, quick, number == 0, patience_s)
+        request = Request(workload, quick, number == 0, patience_s, server=server)
         with _directory(place) as directory:
             answer = _run(directory, request, lambda text, at=number + 1: say(f"{at} of {repeats}: {text}"))
         if isinstance(answer, Failed):
@@ -42,10 +46,12 @@ def count_calls(workload: str, place: Path) -> float | Failed:
     return answer if isinstance(answer, Failed) else answer.values["calls"] / answer.steps
 
 
-def profile(workload: str, output: Path, *, quick: bool, place: Path) -> Failed | None:
+def profile(workload: str, output: Path, *, quick: bool, place: Path, server: Server | None) -> Failed | None:
     """Write what `pstats` reads into the file `output`."""
     with _directory(place) as directory:
-        answer = _run(directory, Request(workload, quick, first=False, patience_s=0, look="profile"), _ignore)
+        answer = _run(
+            directory, Request(workload, quick, first=False, patience_s=0, look="profile", server=server), _ignore
+        )
         if isinstance(answer, Failed):
             return answer
         shutil.copyfile(directory / "profile.pstats", output)

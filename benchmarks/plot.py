@@ -20,13 +20,15 @@ _GRID: Final = "#dddddd"
 
 
 def draw(results: Results, files: list[Path]) -> None:
-    """files: by their suffix, .svg or .png."""
+    """files: by their suffix, .svg or .png. Not written when nothing was measured that has a target."""
     rows = [
         (measured, figure)
         for measured in results.measured
-        for figure in WORKLOADS[measured.workload].figures
+        for figure in WORKLOADS[measured.workload].figures_on(results.store)
         if figure.target is not None and measured.values(figure.key)
     ]
+    if not rows:
+        return
     # Constant ids, so that the same figures give the same file.
     with mpl.rc_context({"svg.hashsalt": "pledger", "font.size": 9, "svg.fonttype": "none"}):
         canvas = Canvas(figsize=(9.5, 1.3 + 0.33 * len(rows)), layout="constrained")
@@ -43,7 +45,8 @@ def draw(results: Results, files: list[Path]) -> None:
 
 
 def _title(results: Results) -> str:
-    title = f"Pledger {results.machine['pledger']} against its targets, {results.started:%d %B %Y}"
+    where = " on PostgreSQL" if results.store == "postgres" else ""
+    title = f"Pledger {results.machine['pledger']}{where} against its targets, {results.started:%d %B %Y}"
     disturbed = [each.workload for each in results.measured if each.is_disturbed]
     if disturbed:
         title += f"\nother programs disturbed {', '.join(disturbed)}"

@@ -14,6 +14,9 @@ class Done:
     number: int
 
 
+#: The queue of another process.
+REMOTE: Final = "remote"
+
 #: When each step ran, by `time.perf_counter`.
 step_times: Final[list[float]] = []
 
@@ -42,6 +45,13 @@ async def hold(number: int) -> Done:
     if holding:
         await asyncio.Event().wait()
     return Done(number)
+
+
+@activity.defn
+async def queued_ms() -> int:
+    """How long this attempt waited in its queue, by the ledger's clock."""
+    info = activity.info()
+    return round((info.started_time - info.scheduled_time).total_seconds() * 1000)
 
 
 @workflow.defn
@@ -78,6 +88,19 @@ async def holder(_seconds: float) -> Done:
 
 
 @workflow.defn
+async def remote_sequence(steps: int) -> list[int]:
+    """Steps that the workers of another queue make; how long each has waited there."""
+    return [await workflow.execute_activity(queued_ms, task_queue=REMOTE) for _ in range(steps)]
+
+
+@workflow.defn
+async def until(due_ms: int) -> Done:
+    """Sleeps until then."""
+    await asyncio.sleep(due_ms / 1000 - workflow.now().timestamp())
+    return Done(due_ms)
+
+
+@workflow.defn
 class Waiter:
     """Waits for one message and returns it."""
 
@@ -105,6 +128,8 @@ WORKFLOWS: Final[Mapping[str, Callable[..., Any] | type]] = {
     "fan_out": fan_out,
     "sleeper": sleeper,
     "holder": holder,
+    "remote_sequence": remote_sequence,
+    "until": until,
     "Waiter": Waiter,
 }
-ACTIVITIES: Final = (step, last_step, hold)
+ACTIVITIES: Final = (step, last_step, hold, queued_ms)

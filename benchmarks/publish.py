@@ -12,14 +12,19 @@ _PAGE: Final = ROOT / "docs/benchmarks.md"
 #: Marks around what is written, by section.
 _MARKS: Final = {
     "results": ("<!-- results: written by make bench ARGS=--publish -->\n", "<!-- end of results -->\n"),
+    "postgres": (
+        "<!-- results on PostgreSQL: written by make bench STORE=postgres ARGS=--publish -->\n",
+        "<!-- end of results on PostgreSQL -->\n",
+    ),
     "peers": ("<!-- peers: written by make bench PEERS=1 ARGS=--publish -->\n", "<!-- end of peers -->\n"),
 }
 
 
 def publish(results: Results) -> Path:
     """Write what stands between the two marks of the page; the page."""
-    page = publish_section("results", report.to_markdown(results))
-    plot.draw(results, [page.with_suffix(".svg")])
+    section = "results" if results.store == "sqlite" else results.store
+    page = publish_section(section, report.to_markdown(results))
+    plot.draw(results, [page.with_suffix(".svg" if section == "results" else f".{section}.svg")])
     return page
 
 

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from benchmarks.calls import TOLERANCE
 from benchmarks.figures import Figure, shown
+from benchmarks.ground import StoreName
 from benchmarks.results import Calls, Measured, Results
 from benchmarks.workloads import WORKLOADS
 
@@ -24,7 +25,7 @@ def print_report(console: Console, results: Results) -> None:
         right = number in (2, 3, 4, 6)
         table.add_column(heading, justify="right" if right else "left", no_wrap=number != 1)
     for measured in results.measured:
-        for row in _rows(measured, quick=results.quick):
+        for row in _rows(measured, results.store, quick=results.quick):
             verdict = row[5]
             table.add_row(*row[:5], Text(verdict, _STYLES.get(verdict, "")), row[6])
         table.add_section()
@@ -40,7 +41,7 @@ def to_markdown(results: Results) -> str:
         "| --- | --- | ---: | ---: | ---: | --- | ---: |",
     ]
     for measured in results.measured:
-        lines += ["| " + " | ".join(row) + " |" for row in _rows(measured, quick=results.quick)]
+        lines += ["| " + " | ".join(row) + " |" for row in _rows(measured, results.store, quick=results.quick)]
     machine = ", ".join(f"{name} {value}" for name, value in results.machine.items())
     notes = [f"- {line}" for line in (*_notes(results), *_calls(results.calls))]
     return "\n".join(
@@ -48,11 +49,11 @@ def to_markdown(results: Results) -> str:
     )
 
 
-def _rows(measured: Measured, *, quick: bool) -> Iterator[Sequence[str]]:
+def _rows(measured: Measured, store: StoreName, *, quick: bool) -> Iterator[Sequence[str]]:
     if not measured.samples:
         yield (measured.workload, "failed", "", "", "", "", "")
         return
-    for number, figure in enumerate(WORKLOADS[measured.workload].figures):
+    for number, figure in enumerate(WORKLOADS[measured.workload].figures_on(store)):
         yield (measured.workload if number == 0 else "", *_row(figure, measured, quick=quick))
 
 
@@ -104,13 +105,13 @@ def _calls(calls: Sequence[Calls]) -> Iterator[str]:
         yield f"{told} (written down: {each.baseline:,.0f}{moved})."
 
 
-def in_a_line(measured: Measured) -> str:
+def in_a_line(measured: Measured, store: StoreName) -> str:
     """The figures that have a target, as soon as they are known."""
     if measured.failure is not None:
         return f"{measured.workload}  FAILED"
     medians = (
         shown(statistics.median(values), figure.unit)
-        for figure in WORKLOADS[measured.workload].figures
+        for figure in WORKLOADS[measured.workload].figures_on(store)
         if figure.target is not None and (values := measured.values(figure.key))
     )
     return f"{measured.workload}  {', '.join(medians)}"

@@ -10,6 +10,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from benchmarks.figures import Figure, Verdict
+from benchmarks.ground import StoreName
 from benchmarks.load import QUIET_CORES
 
 #: Units of figures that divide one time by another.
@@ -85,13 +86,14 @@ class Calls(msgspec.Struct, frozen=True):
 
 
 class Results(msgspec.Struct):
-    """quick: whether sizes were a fraction of what the targets are for."""
+    """quick: whether sizes were a fraction of what the targets are for. store: where the ledgers lay."""
 
     started: datetime
     quick: bool
     machine: dict[str, str]
     measured: list[Measured]
     calls: list[Calls]
+    store: StoreName = "sqlite"
 
     def write(self, file: Path) -> None:
         file.write_bytes(msgspec.json.format(msgspec.json.encode(self), indent=2))

@@ -48,14 +48,15 @@ class Peer:
     npm: tuple[str, ...] = ()
     variant: str = ""
     on_postgres: bool = False
+    own_environment: str = ""
     shares: Mapping[str, float] = field(default_factory=dict)
     unable: Mapping[str, str] = field(default_factory=dict)
     sleep_s: float = 24.0
 
     @property
     def environment(self) -> str:
-        """Settings of one engine share an environment."""
-        return self.adapter
+        """Settings of one engine share an environment, as far as they ask for the same."""
+        return self.own_environment or self.adapter
 
     def size(self, workload: str, *, quick: bool) -> int:
         size = SIZES[workload] * self.shares.get(workload, 1.0)
@@ -89,6 +90,18 @@ PEERS: Final[Mapping[str, Peer]] = {
     each.name: each
     for each in (
         _PLEDGER,
+        Peer(
+            "pledger-postgres",
+            "Pledger, PostgreSQL",
+            "pledger",
+            requirements=(".[postgres]",),
+            versions=("pledger", "psycopg"),
+            imports="pledger",
+            durability="PostgreSQL, fsync and synchronous_commit on (default)",
+            in_flight=200,
+            on_postgres=True,
+            own_environment="pledger-postgres",
+        ),
         Peer(
             "dbos-sqlite",
             "DBOS, SQLite",

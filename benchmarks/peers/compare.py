@@ -8,12 +8,15 @@ from datetime import UTC, datetime
 from typing import Final
 
 from benchmarks import machine
+from benchmarks.ground import Server
 from benchmarks.load import wait_until_quiet
-from benchmarks.peers import counting, postgres, runner
+from benchmarks.peers import counting, runner
 from benchmarks.peers.catalogue import Peer
 from benchmarks.peers.install import Installed, InstallError, install
 from benchmarks.peers.results import Comparison, Measured, Terms
 from benchmarks.peers.runner import Harness, TaskError
+from pledger.errors import UsageError
+from pledger.testing.postgres import postgres_server
 
 #: Said of a workload that was not tried.
 NOT_THERE: Final = "not installed"
@@ -53,19 +56,18 @@ def compare(plan: Plan, harness: Harness, advance: Callable[[], None]) -> Compar
 
 
 def _with_postgres(plan: Plan, harness: Harness, stack: ExitStack) -> Harness:
-    """With a server, if one is needed and can be had. Those who need one tell its lack."""
+    """With a server, if one is needed and can be had. Those who need one tell its lack. One for all of them."""
     if not any(peer.on_postgres for peer in plan.peers):
         return harness
+    _about("PostgreSQL", harness)("starting the server")
+    # Not made by tempfile, whose directories nobody else may pass: the server may run as another user.
+    directory = harness.place / f"postgres-{secrets.token_hex(4)}"
     try:
-        wheel = install(postgres.WHEEL, harness.place, _about("PostgreSQL", harness))
-        # Not made by tempfile, whose directories nobody else may pass.
-        directory = harness.place / f"postgres-{secrets.token_hex(4)}"
-        [port] = runner.free_ports(1)
-        environment = runner.process_environment(harness.place)
-        served = postgres.serve(wheel.python, directory, port, environment)
-        return replace(harness, postgres=stack.enter_context(served))
-    except InstallError as error:
+        # More connections than DBOS's pools take with many threads; all else is as shipped.
+        server = stack.enter_context(postgres_server(directory, max_connections="200"))
+    except UsageError as error:
         return replace(harness, postgres_failure=str(error))
+    return replace(harness, postgres=Server(server.url.rpartition("/")[0], server.pid))
 
 
 def _terms(peer: Peer, harness: Harness, found: dict[str, Installed]) -> Terms:

@@ -16,6 +16,7 @@ _GRID: Final = "#dddddd"
 #: Told apart by shape too, for those who do not see all colours.
 _MARKS: Final = (
     ("o", "#2a7f62"),
+    ("*", "#4fae8b"),
     ("s", "#3b6fb6"),
     ("D", "#7a5aa6"),
     ("^", "#b5403a"),

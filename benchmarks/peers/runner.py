@@ -18,13 +18,13 @@ from typing import IO, Any, Final, Self
 
 import msgspec
 
+from benchmarks import processes
 from benchmarks.figures import Values
+from benchmarks.ground import Server
 from benchmarks.machine import ROOT
-from benchmarks.peers import processes
 from benchmarks.peers.catalogue import Peer
 from benchmarks.peers.child import Request
 from benchmarks.peers.install import Installed
-from benchmarks.peers.postgres import Server
 
 #: How many ports an engine may use.
 PORTS: Final = 4
@@ -40,7 +40,8 @@ class TaskError(Exception):
 @dataclass(frozen=True, slots=True)
 class Harness:
     """place: below it are the directories of the engines. limit_s: for one task. postgres: a server, where one is
-    needed; postgres_failure: why there is none. adapters: the package of the adapters. sleep: waits."""
+    needed (its URL is without the name of a database); postgres_failure: why there is none. adapters: the package of
+    the adapters. sleep: waits."""
 
     place: Path
     limit_s: float

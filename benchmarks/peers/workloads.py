@@ -7,9 +7,9 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Final, TypeAlias
 
+from benchmarks import processes
 from benchmarks.figures import Values, percentile
 from benchmarks.load import LoadMeter
-from benchmarks.peers import processes
 from benchmarks.peers.rival import Rival, each, until
 
 #: Steps of a workflow of W1 and of W2.

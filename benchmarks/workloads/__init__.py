@@ -13,6 +13,9 @@ from benchmarks.workloads import (
     w6_recovery,
     w7_long_history,
     w8_footprint,
+    w9_two_processes,
+    w10_remote,
+    w11_timers,
 )
 
 WORKLOADS: Final[Mapping[str, Workload]] = {
@@ -26,5 +29,8 @@ WORKLOADS: Final[Mapping[str, Workload]] = {
         w6_recovery.WORKLOAD,
         w7_long_history.WORKLOAD,
         w8_footprint.WORKLOAD,
+        w9_two_processes.WORKLOAD,
+        w10_remote.WORKLOAD,
+        w11_timers.WORKLOAD,
     )
 }

@@ -28,12 +28,12 @@ async def measure(bench: Bench) -> Values:
     }
 
 
-async def run_all(client: Client, prefix: str, runs: int) -> None:
+async def run_all(client: Client, prefix: str, runs: int, queue: str = "default") -> None:
     numbers = iter(range(runs))
 
     async def run_some() -> None:
         for number in numbers:
-            await client.execute_workflow(sequence, STEPS, id=f"{prefix}-{number}")
+            await client.execute_workflow(sequence, STEPS, id=f"{prefix}-{number}", task_queue=queue)
 
     async with asyncio.TaskGroup() as group:
         for _ in range(IN_FLIGHT):
@@ -44,7 +44,7 @@ WORKLOAD: Final = Workload(
     "W2",
     "2,000 workflows of 5 steps, 200 of them open at a time, one process",
     (
-        Figure("steps_per_s", "throughput", "steps/s", target=15_000, at_least=True),
+        Figure("steps_per_s", "throughput", "steps/s", target=15_000, at_least=True, on_postgres=10_000),
         Figure("step_ms", "per step", "ms"),
         Figure("step_cpu_ms", "CPU per step", "ms CPU"),
     ),

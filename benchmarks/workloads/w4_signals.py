@@ -5,7 +5,6 @@ import time
 from typing import Final
 
 from benchmarks.bench import Bench
-from benchmarks.disk import commit_times_ms
 from benchmarks.figures import Figure, Values, Workload, percentile
 from benchmarks.programs import Done, Waiter
 from pledger import Client
@@ -27,7 +26,7 @@ async def measure(bench: Bench) -> Values:
             times_ms = await _round_trips(client, "run", round_trips)
             parked_ms = await _parked(client)
             evicted_ms = await _evicted(client)
-    rested_ms = commit_times_ms(bench.directory, PARKED, PARKED_S)
+    rested_ms = bench.ground.commit_times_ms(PARKED, PARKED_S)
     return {
         "p50_ms": percentile(times_ms, 50),
         "parked_p50_ms": percentile(parked_ms, 50),

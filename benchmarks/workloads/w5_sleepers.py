@@ -5,9 +5,7 @@ import time
 from typing import Final
 
 from benchmarks.bench import Bench
-from benchmarks.disk import bytes_on_disk
 from benchmarks.figures import Figure, Values, Workload
-from benchmarks.load import own_cpu_s
 from benchmarks.machine import resident_mb
 from benchmarks.programs import nearly_asleep, sleeper, until_nearly_asleep
 from pledger import Client
@@ -26,15 +24,15 @@ async def measure(bench: Bench) -> Values:
         await _fall_asleep(client, "warm", 20)
         await asyncio.sleep(2)
         # Without the log, which may or may not be empty by now: rather count the warm-up too than too little.
-        bytes_before = bench.database.stat().st_size
+        bytes_before = bench.ground.bytes_at_rest()
         async with bench.measured(count) as meter:
             await _fall_asleep(client, "run", count)
         await asyncio.sleep(2)
-        started, cpu_s = time.perf_counter(), own_cpu_s()
+        started, cpu_s = time.perf_counter(), bench.cpu_s()
         await asyncio.sleep(WATCHED_S)
-        cpu_percent = (own_cpu_s() - cpu_s) / (time.perf_counter() - started) * 100
+        cpu_percent = (bench.cpu_s() - cpu_s) / (time.perf_counter() - started) * 100
         memory_mb = resident_mb()
-        bytes_each = (bytes_on_disk(bench.database) - bytes_before) / count
+        bytes_each = (bench.ground.stored_bytes() - bytes_before) / count
     values = {
         "seconds": meter.seconds,
         "disk_bytes": bytes_each,

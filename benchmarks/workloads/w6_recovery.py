@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import Final
 
 from benchmarks.bench import Bench, BenchmarkError
@@ -31,11 +30,11 @@ async def measure(bench: Bench) -> Values:
     async with bench.measured(2 * runs):
         for kind in ("sleeper", "holder"):
             bench.say(f"{runs:,} runs of {kind}, kill -9, recovery")
-            database = bench.directory / f"{kind}.db"
-            _begin_and_kill(database, kind, runs)
+            url = bench.ground.url(kind)
+            _begin_and_kill(url, kind, runs)
             await asyncio.sleep(DEAD_S)
             started = time.perf_counter()
-            with _process("finish", database, kind, runs) as process:
+            with _process("finish", url, kind, runs) as process:
                 _wait_for(process, "working")
                 values[f"{kind}_boot_s"] = time.perf_counter() - started
                 _wait_for(process, "done")
@@ -43,19 +42,19 @@ async def measure(bench: Bench) -> Values:
                 # Over its own shut-down it may take its time.
                 process.wait()
     for kind in ("sleeper", "holder"):
-        async with connect(f"sqlite:///{(bench.directory / kind).absolute()}.db") as client:
+        async with connect(bench.ground.url(kind)) as client:
             await bench.verify(client, "completed")
     return values
 
 
-def _begin_and_kill(database: Path, kind: str, runs: int) -> None:
-    with _process("begin", database, kind, runs) as process:
+def _begin_and_kill(url: str, kind: str, runs: int) -> None:
+    with _process("begin", url, kind, runs) as process:
         _wait_for(process, "in flight")
         os.kill(process.pid, signal.SIGKILL)
 
 
-def _process(what: str, database: Path, kind: str, runs: int) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "benchmarks.mortal", what, str(database.absolute()), kind, str(runs)]
+def _process(what: str, url: str, kind: str, runs: int) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "benchmarks.mortal", what, url, kind, str(runs)]
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)  # noqa: S603 - our own module
 
 

@@ -4,7 +4,6 @@ import asyncio
 from typing import Final
 
 from benchmarks.bench import Bench
-from benchmarks.disk import bytes_on_disk
 from benchmarks.figures import Figure, Values, Workload
 from benchmarks.programs import sequence, step_times
 
@@ -17,13 +16,13 @@ async def measure(bench: Bench) -> Values:
         await client.execute_workflow(sequence, 100, id="warm")
         await asyncio.sleep(2)
         # Without the log, which may or may not be empty by now: rather count the warm-up too than too little.
-        bytes_before = bench.database.stat().st_size
+        bytes_before = bench.ground.bytes_at_rest()
         step_times.clear()
         async with bench.measured(steps) as meter:
             await client.execute_workflow(sequence, steps, id="run")
-        bytes_at_once = bytes_on_disk(bench.database) - bytes_before
+        bytes_at_once = bench.ground.stored_bytes() - bytes_before
         await asyncio.sleep(2)
-        bytes_at_rest = bytes_on_disk(bench.database) - bytes_before
+        bytes_at_rest = bench.ground.stored_bytes() - bytes_before
     tenth = steps // 10
     first_s = step_times[tenth - 1] - step_times[0]
     last_s = step_times[-1] - step_times[-tenth]

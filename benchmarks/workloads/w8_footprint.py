@@ -116,4 +116,5 @@ WORKLOAD: Final = Workload(
         Figure("distributions", "distributions installed", "", target=12),
     ),
     measure,
+    stores=frozenset({"sqlite"}),
 )

@@ -7,16 +7,13 @@ import asyncio
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-import psycopg
 from dbos import DBOS, SetWorkflowID, WorkflowHandleAsync
 
 from benchmarks.peers.rival import Rival
+from benchmarks.peers.rivals.on_postgres import Database
 
 #: Threads that start sequences and wait for their results.
 STARTERS = 32
-
-#: The version of PostgreSQL that moved the syncs of its log from pg_stat_wal to pg_stat_io.
-WAL_IN_IO = 180_000
 
 _step_times: list[float] = []
 _asleep: list[int] = []
@@ -122,30 +119,11 @@ class Adapter(Rival):
         return _step_times
 
     def disk_bytes(self) -> int:
-        if self.place.postgres is None:
-            return super().disk_bytes()
-        return int(self._one("SELECT pg_database_size(current_database())"))
+        return super().disk_bytes() if self.place.postgres is None else Database(self.place).disk_bytes()
 
     async def counters(self) -> dict[str, float]:
-        if self.place.postgres is None:
-            return {}
-        # Backends report what they have done at most once a second, and only when they are at rest.
-        await asyncio.sleep(2.5)
-        in_io = int(self._one("SHOW server_version_num")) >= WAL_IN_IO
-        fsyncs = (
-            "SELECT sum(fsyncs) FROM pg_stat_io WHERE object = 'wal'" if in_io else "SELECT wal_sync FROM pg_stat_wal"
-        )
-        transactions = "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database()"
-        return {"fsyncs": float(self._one(fsyncs)), "transactions": float(self._one(transactions))}
+        return {} if self.place.postgres is None else await Database(self.place).counters()
 
     def _url(self, driver: str) -> str:
         place = self.place
-        if place.postgres is None:
-            return f"sqlite:///{place.directory}/dbos.sqlite"
-        return f"{place.postgres}/{place.database}".replace("postgresql", driver, 1)
-
-    def _one(self, query: str) -> str:
-        with psycopg.connect(self._url("postgresql"), autocommit=True) as connection:
-            row = connection.execute(query.encode()).fetchone()
-        assert row is not None
-        return str(row[0])
+        return f"sqlite:///{place.directory}/dbos.sqlite" if place.postgres is None else Database(place).url(driver)

@@ -79,6 +79,11 @@ class PostgresServer:
             time.sleep(0.05)
         return self._process.pid
 
+    @property
+    def pid(self) -> int:
+        """Of the process that all others of the server descend from; 0 while it is stopped."""
+        return self._process.pid if self._process is not None else 0
+
     def stop(self, *, at_once: bool = False) -> None:
         """at_once: as in a crash, with nothing written that was not; the next start recovers."""
         process, self._process = self._process, None

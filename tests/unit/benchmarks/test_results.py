@@ -8,17 +8,18 @@ from rich.console import Console
 
 from benchmarks import plot, report
 from benchmarks.figures import Figure
+from benchmarks.ground import StoreName
 from benchmarks.results import Calls, Measured, Results, Sample
 
 
-def results(*, other_cores: float = 0.0, quick: bool = False) -> Results:
+def results(*, other_cores: float = 0.0, quick: bool = False, store: StoreName = "sqlite") -> Results:
     samples = [
         Sample({"steps_per_s": rate, "step_ms": 1000 / rate}, 10_000, 0.2, 0.1, other_cores, 2_000, 24_000)
         for rate in (10_000.0, 20_000.0, 16_000.0)
     ]
     measured = [Measured("W2", samples), Measured("W3", [], "run 'x' is blocked [0]")]
     machine = {"pledger": "1.0", "cores": "2"}
-    return Results(datetime(2026, 11, 29, tzinfo=UTC), quick, machine, measured, [Calls("W2", 300, 200)])
+    return Results(datetime(2026, 11, 29, tzinfo=UTC), quick, machine, measured, [Calls("W2", 300, 200)], store)
 
 
 def printed(found: Results) -> str:
@@ -32,6 +33,18 @@ def test_the_table_has_median_spread_target_verdict_and_commits() -> None:
     rows = [" ".join(line.split()) for line in printed(results()).splitlines()]
     assert "W2 throughput 16,000 steps/s 10,000-20,000 ≥ 15,000 steps/s met" in rows
     assert "per step 0.062 ms 0.05-0.1 0.31" in rows
+
+
+def test_each_store_has_its_own_targets() -> None:
+    rows = [" ".join(line.split()) for line in printed(results(store="postgres")).splitlines()]
+    assert "W2 throughput 16,000 steps/s 10,000-20,000 ≥ 10,000 steps/s met" in rows
+
+
+def test_where_all_has_failed_nothing_is_drawn(tmp_path: Path) -> None:
+    failed = results()
+    failed.measured = [Measured("W3", [], "broken")]
+    plot.draw(failed, [tmp_path / "none.svg"])
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_failure_and_a_disturbed_machine_are_told() -> None:

