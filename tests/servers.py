@@ -58,6 +58,17 @@ def schema() -> Iterator[str]:
             connection.execute(f"DROP SCHEMA IF EXISTS {name} CASCADE")
 
 
+@contextlib.contextmanager
+def directory() -> Iterator[Path]:
+    """For servers of a test's own, which run as another user where that is root; pytest's are passable for nobody."""
+    place = Path(tempfile.mkdtemp(prefix="pledger-test-postgres-"))
+    place.chmod(0o755)
+    try:
+        yield place
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
 def begin() -> None:
     """Where a run starts."""
     place = Path(tempfile.mkdtemp(prefix="pledger-test-postgres-"))

@@ -49,6 +49,16 @@ def _postgres_checks(ledger: dict[str, Any]) -> Iterator[Check]:
     yield _commit_durability(ledger)
     yield Check("schema", "ok", f"{ledger['schema']}, version {ledger['schema_version']}")
     yield Check("size", "ok", f"{_bytes(ledger['database_bytes'])}, the whole database")
+    yield _connections(ledger)
+
+
+def _connections(ledger: dict[str, Any]) -> Check:
+    taken, most = ledger["server_connections"], ledger["server_connections_max"]
+    each = ledger["connections_max"] + ledger["listeners_max"]
+    found = f"{taken} of the server's {most} are taken; a worker process takes {each} at most"
+    if most - taken >= each:
+        return Check("connections", "ok", found)
+    return Check("connections", "warn", found, "raise max_connections before you start another process")
 
 
 def _commit_durability(ledger: dict[str, Any]) -> Check:

@@ -127,6 +127,12 @@ def served() -> dict[str, Any]:
         "schema_version": 1,
         "server_version": "18.6",
         "database_bytes": 9_000_000,
+        "connections": 3,
+        "connections_max": 4,
+        "listeners": 1,
+        "listeners_max": 1,
+        "server_connections": 40,
+        "server_connections_max": 97,
     }
 
 
@@ -135,6 +141,13 @@ def test_a_ledger_on_a_server_in_order(served: dict[str, Any]) -> None:
     assert {each.state for each in checks} == {"ok"}
     assert [each.found for each in checks][:2] == ["postgresql://db.example/shop?schema=pledger", "PostgreSQL 18.6"]
     assert check(served, "size").found == "8.6 MiB, the whole database"
+
+
+def test_a_server_with_no_room_for_another_process_warns(served: dict[str, Any]) -> None:
+    assert check(served, "connections").found == "40 of the server's 97 are taken; a worker process takes 5 at most"
+    found = check({**served, "server_connections": 93}, "connections")
+    assert found.state == "warn"
+    assert "max_connections" in found.action
 
 
 def test_a_server_that_may_forget_warns(served: dict[str, Any]) -> None:

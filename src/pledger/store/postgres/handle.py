@@ -11,6 +11,7 @@ import psycopg
 
 from pledger.errors import StoreError, StoreUnavailableError
 from pledger.store.postgres.address import Address
+from pledger.store.postgres.budget import CONNECTIONS_MAX, LISTENERS_MAX, Budget
 from pledger.store.postgres.commit import TRIES, CommitHook, Committer
 from pledger.store.postgres.failures import PASSING, is_of_the_connection
 from pledger.store.postgres.links import BlockingLink, Link, settings
@@ -35,8 +36,7 @@ class PostgresHandle:
     """Without the verbs. durable: whether its commits wait for the server's disk. clock: in place of the store's own,
     for tests.
 
-    Four connections at most, and one to listen: what writes, what reads for the engine, what reads long lists for
-    people, and what beats.
+    Four connections at most, and one to listen: see `budget`.
     """
 
     #: A look is a round trip, of each worker of a fleet. With the heartbeats of a lease of 5 s, less than one a second.
@@ -55,13 +55,14 @@ class PostgresHandle:
         self._durable = durable
         self._clock = clock
         said = settings(durable=durable)
-        self._writer = Link(address, "writer", said)
-        self._reader = Link(address, "reader", said)
-        self._lists = Link(address, "lists", said)
-        self._heart = BlockingLink(address, "heartbeat", said)
+        self._budget, self._ears = Budget(CONNECTIONS_MAX), Budget(LISTENERS_MAX)
+        self._writer = Link(address, "writer", said, self._budget)
+        self._reader = Link(address, "reader", said, self._budget)
+        self._lists = Link(address, "lists", said, self._budget)
+        self._heart = BlockingLink(address, "heartbeat", said, self._budget)
         self._interest = Interest()
         self._committer = Committer(self._sql, address.channel, self._interest, on_commit)
-        self._listener = Listener(address, self._interest)
+        self._listener = Listener(address, self._interest, self._ears)
         self._schema_version = 0
         self._closed = False
 

@@ -19,6 +19,7 @@ from psycopg.pq import TransactionStatus
 from pledger.errors import StoreUnavailableError, UsageError
 from pledger.store.postgres.address import Address
 from pledger.store.postgres.arrays import Packed, PackedDumper
+from pledger.store.postgres.budget import Budget
 from pledger.store.postgres.failures import is_of_the_connection, store_failure
 
 logger = logging.getLogger("pledger.store")
@@ -77,9 +78,10 @@ class Link:
     patience_s: for how long a server that cannot be reached is tried again, before that is an error.
     """
 
-    def __init__(self, address: Address, purpose: str, settings: Mapping[str, str]) -> None:
+    def __init__(self, address: Address, purpose: str, settings: Mapping[str, str], budget: Budget) -> None:
         self.address = address
         self.patience_s = 0.0
+        self._budget = budget
         self._purpose = purpose
         self._settings = settings
         self._told = False
@@ -104,6 +106,7 @@ class Link:
         connection, self._connection = self._connection, None
         if connection is not None:
             await connection.close()
+        self._budget.give(self._purpose, self)
 
     async def _wait_for_connection(self) -> psycopg.AsyncConnection[Any]:
         deadline_s = time.monotonic() + self.patience_s
@@ -135,12 +138,17 @@ class Link:
             await self.close()  # its last user was stopped in the midst of something
             connection = None
         if connection is None or connection.closed:
-            connection = await psycopg.AsyncConnection.connect(
-                conninfo(self.address, self._purpose),
-                autocommit=True,
-                cursor_factory=psycopg.AsyncRawCursor,
-                prepare_threshold=0,
-            )
+            self._budget.take(self._purpose, self)
+            try:
+                connection = await psycopg.AsyncConnection.connect(
+                    conninfo(self.address, self._purpose),
+                    autocommit=True,
+                    cursor_factory=psycopg.AsyncRawCursor,
+                    prepare_threshold=0,
+                )
+            except BaseException:
+                self._budget.give(self._purpose, self)
+                raise
             connection.adapters.register_dumper(Packed, PackedDumper)
             connection.prepared_max = _PREPARED_MAX
             try:
@@ -149,6 +157,7 @@ class Link:
                 await connection.execute(_set(self._settings), prepare=False)
             except BaseException:
                 await connection.close()
+                self._budget.give(self._purpose, self)
                 raise
             self._connection = connection
         return connection
@@ -200,8 +209,9 @@ _BEATING: Final = {"connect_timeout": "2", "tcp_user_timeout": "2000"}
 class BlockingLink:
     """The same for a thread: a heartbeat's."""
 
-    def __init__(self, address: Address, purpose: str, settings: Mapping[str, str]) -> None:
+    def __init__(self, address: Address, purpose: str, settings: Mapping[str, str], budget: Budget) -> None:
         self.address = address
+        self._budget = budget
         self._purpose = purpose
         self._settings = settings
         self._lock = threading.Lock()
@@ -225,9 +235,11 @@ class BlockingLink:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
+        self._budget.give(self._purpose, self)
 
     def _connect(self) -> psycopg.Connection[Any]:
         if self._connection is None or self._connection.closed:
+            self._budget.take(self._purpose, self)
             self._connection = psycopg.Connection.connect(
                 conninfo(self.address, self._purpose, **_BEATING),
                 autocommit=True,

@@ -11,6 +11,7 @@ import psycopg
 
 from pledger.store.postgres import news
 from pledger.store.postgres.address import Address
+from pledger.store.postgres.budget import Budget
 from pledger.store.postgres.links import conninfo
 from pledger.store.postgres.news import Interest
 
@@ -22,11 +23,12 @@ class Listener:
     """interest: what is worth waking for. heard: set when something was, or when something may have been missed;
     for_workers: whether that may be for a worker, and not only for those who wait for the end of a run."""
 
-    def __init__(self, address: Address, interest: Interest) -> None:
+    def __init__(self, address: Address, interest: Interest, budget: Budget) -> None:
         self.heard = asyncio.Event()
         self.for_workers = False
         self._address = address
         self._interest = interest
+        self._budget = budget
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -37,6 +39,7 @@ class Listener:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
+            self._budget.give("listener", self)
             self._task = None
 
     async def _run(self) -> None:
@@ -49,6 +52,7 @@ class Listener:
                     async for said in connection.notifies():
                         if self._interest.concerns(said.payload):
                             self._hear(said.payload)
+            self._budget.give("listener", self)
             # All processes lose their connections at the same moment, and should not come back at one.
             await asyncio.sleep(pause_s * (0.5 + random.random()))  # noqa: S311 - no secret
             pause_s = min(_AGAIN_S[1], pause_s * 2)
@@ -58,6 +62,7 @@ class Listener:
         self.heard.set()
 
     async def _connect(self) -> psycopg.AsyncConnection[Any]:
+        self._budget.take("listener", self)
         connection = await psycopg.AsyncConnection.connect(conninfo(self._address, "listener"), autocommit=True)
         try:
             await connection.execute(f'LISTEN "{self._address.channel}"')

@@ -21,6 +21,14 @@ from pledger.store.postgres.schema import migrate, schema_version
 from pledger.store.postgres.sessions import PostgresSessions
 from pledger.store.postgres.tasks import PostgresTasks
 
+#: What a role may not see of others' sessions is in the statistics all the same: how many there are.
+_DESCRIBE: Final = """
+    SELECT
+        current_setting('server_version'), current_setting('synchronous_commit'), pg_database_size(current_database()),
+        (SELECT sum(numbackends)::int FROM pg_stat_database),
+        current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int
+"""
+
 #: Before a batch is written again whose connection was lost, in seconds.
 _AGAIN_S: Final = 0.05
 
@@ -67,12 +75,7 @@ class PostgresStore(PostgresLedger, PostgresMailbox, PostgresTasks, PostgresSess
             self._schema_version = await migrate(connection, self.address)
 
     async def describe(self) -> dict[str, Any]:
-        [(version, synchronous_commit, size)] = await self._read_sql(
-            self._lists,
-            "SELECT current_setting('server_version'), current_setting('synchronous_commit'), "
-            "pg_database_size(current_database())",
-            [],
-        )
+        [(version, synchronous_commit, size, *crowd)] = await self._read_sql(self._lists, _DESCRIBE, [])
         return {
             "kind": "postgresql",
             "url": self.address.shown,
@@ -82,6 +85,12 @@ class PostgresStore(PostgresLedger, PostgresMailbox, PostgresTasks, PostgresSess
             "schema_version": self._schema_version,
             "server_version": version,
             "database_bytes": size,
+            "connections": len(self._budget.open),
+            "connections_max": self._budget.seats,
+            "listeners": len(self._ears.open),
+            "listeners_max": self._ears.seats,
+            "server_connections": crowd[0],
+            "server_connections_max": crowd[1],
         }
 
     async def back_up(self, path: str) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import psycopg
@@ -33,17 +32,15 @@ CREATE ROLE dan NOLOGIN
 
 
 @pytest.fixture(scope="module")
-def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
+def strict() -> Iterator[PostgresServer]:
     """A server that does not take everybody."""
-    place = tmp_path_factory.mktemp("strict")
-    for each in (place, *place.parents[:2]):
-        each.chmod(0o755)
-    hba = place / "hba.conf"
-    hba.write_text(HBA)
-    hba.chmod(0o644)
-    with postgres_server(place / "server", fsync="off", hba_file=str(hba), max_connections="12") as server:
-        admin(ROLES, server.url)
-        yield server
+    with servers.directory() as place:
+        hba = place / "hba.conf"
+        hba.write_text(HBA)
+        hba.chmod(0o644)
+        with postgres_server(place / "server", fsync="off", hba_file=str(hba), max_connections="12") as server:
+            admin(ROLES, server.url)
+            yield server
 
 
 @pytest.fixture(autouse=True)
@@ -163,10 +160,11 @@ async def test_an_old_server_gets_no_table(url: str, monkeypatch: pytest.MonkeyP
     assert not has_schema(url)
 
 
-async def test_a_replica_takes_no_writes_until_it_is_promoted(strict: PostgresServer, tmp_path: Path) -> None:
-    replica = PostgresServer(_passable(tmp_path) / "replica", of=strict, fsync="off")
-    replica.start()
-    try:
+async def test_a_replica_takes_no_writes_until_it_is_promoted(strict: PostgresServer) -> None:
+    with servers.directory() as place, contextlib.ExitStack() as running:
+        replica = PostgresServer(place / "replica", of=strict, fsync="off")
+        replica.start()
+        running.callback(replica.stop)
         url = replica.url + "?schema=promoted"
         await refused(url, errors.StoreUnavailableError, "this server is a replica", "Name the primary")
         both = urlsplit(url)._replace(netloc=f"postgres@127.0.0.1:1,{urlsplit(replica.url).netloc.partition('@')[2]}")
@@ -179,15 +177,6 @@ async def test_a_replica_takes_no_writes_until_it_is_promoted(strict: PostgresSe
         store = await open_postgres(both.geturl() + "&target_session_attrs=read-write")
         assert isinstance(await write(store, start()), Started)
         await store.close()
-    finally:
-        replica.stop()
-
-
-def _passable(path: Path) -> Path:
-    """Those of a test are its user's alone; the server runs as another one where that is root."""
-    for each in (path, *path.parents[:2]):
-        each.chmod(0o755)
-    return path
 
 
 # What a role may ------------------------------------------------------------------------------------------------------
@@ -255,13 +244,13 @@ async def test_a_full_disk_leaves_no_half_of_a_migration(url: str, monkeypatch: 
 
 async def test_a_lock_of_a_session_that_is_dead_is_named(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its client is gone, and the server does not know: nothing but its session is left."""
-    monkeypatch.setattr("pledger.store.postgres.schema._WAIT_S", 0.05)
     with psycopg.connect(servers.url(), application_name="a dead one", autocommit=True) as holder:
         holder.execute("SELECT pg_advisory_lock(%s)", [_lock_key(parse_url(url).schema)])
         pid = holder.info.backend_pid
-        await refused(
-            url, errors.StoreUnavailableError, f"pid {pid} (a dead one, 127.0.0.1, idle)", "pg_terminate_backend"
-        )
+        words = f"pid {pid} (a dead one, 127.0.0.1, idle)", "pg_terminate_backend"
+        with monkeypatch.context() as patch:
+            patch.setattr("pledger.store.postgres.schema._WAIT_S", 0.05)
+            await refused(url, errors.StoreUnavailableError, *words)
         assert not has_schema(url)
         admin(f"SELECT pg_terminate_backend({pid}, 5000)")
     store = await open_postgres(url)
