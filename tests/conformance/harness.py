@@ -85,11 +85,17 @@ async def empty_schema(name: str) -> Address:
     store = PostgresStore(address)
     try:
         await store.migrate()
-        async with store._writer.use() as connection:
-            await connection.execute(f"TRUNCATE {', '.join(f'{address.quoted}.{table}' for table in TABLES)}")
+        await emptied(store)
     finally:
         await store.close()
     return address
+
+
+async def emptied(store: PostgresStore) -> None:
+    """Of all rows."""
+    tables = ", ".join(f"{store.address.quoted}.{table}" for table in TABLES)
+    async with store._writer.use() as connection:
+        await connection.execute(f"TRUNCATE {tables} CASCADE")
 
 
 LEDGERS = {

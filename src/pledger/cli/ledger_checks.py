@@ -40,6 +40,18 @@ def ledger_checks(ledger: dict[str, Any]) -> Iterator[Check]:
     yield from (_sqlite_checks if ledger["kind"] == "sqlite" else _postgres_checks)(ledger)
 
 
+def _schema(ledger: dict[str, Any], found: str) -> Check:
+    known = ledger["schema_version_known"]
+    if ledger["schema_version"] <= known:
+        return Check("schema", "ok", found)
+    return Check(
+        "schema",
+        "warn",
+        f"{found}: of a newer Pledger, which this one, of version {known}, can live with",
+        "nothing while an upgrade is rolled out; else pip install --upgrade pledger",
+    )
+
+
 # PostgreSQL -----------------------------------------------------------------------------------------------------------
 
 
@@ -47,7 +59,7 @@ def _postgres_checks(ledger: dict[str, Any]) -> Iterator[Check]:
     yield Check("ledger", "ok", ledger["url"])
     yield Check("server", "ok", f"PostgreSQL {ledger['server_version']}")
     yield _commit_durability(ledger)
-    yield Check("schema", "ok", f"{ledger['schema']}, version {ledger['schema_version']}")
+    yield _schema(ledger, f"{ledger['schema']}, version {ledger['schema_version']}")
     yield Check("size", "ok", f"{_bytes(ledger['database_bytes'])}, the whole database")
     yield _connections(ledger)
 
@@ -84,7 +96,7 @@ def _sqlite_checks(ledger: dict[str, Any]) -> Iterator[Check]:
     yield _durability(ledger)
     yield _journal(ledger)
     yield _file_system(ledger["file_system"])
-    yield Check("schema", "ok", f"version {ledger['schema_version']}")
+    yield _schema(ledger, f"version {ledger['schema_version']}")
     yield _file_mode(path)
     yield _size(ledger, path)
 

@@ -24,6 +24,7 @@ def ledger(tmp_path: Path) -> dict[str, Any]:
         "synchronous": "FULL",
         "journal_mode": "wal",
         "schema_version": 1,
+        "schema_version_known": 1,
         "sqlite_version": "3.51.3",
         "size_bytes": 118_784,
         "wal_bytes": 0,
@@ -125,6 +126,7 @@ def served() -> dict[str, Any]:
         "synchronous_commit": "on",
         "schema": "pledger",
         "schema_version": 1,
+        "schema_version_known": 1,
         "server_version": "18.6",
         "database_bytes": 9_000_000,
         "connections": 3,
@@ -141,6 +143,16 @@ def test_a_ledger_on_a_server_in_order(served: dict[str, Any]) -> None:
     assert {each.state for each in checks} == {"ok"}
     assert [each.found for each in checks][:2] == ["postgresql://db.example/shop?schema=pledger", "PostgreSQL 18.6"]
     assert check(served, "size").found == "8.6 MiB, the whole database"
+
+
+def test_a_schema_of_a_newer_pledger_that_this_one_can_live_with_warns(
+    served: dict[str, Any], ledger: dict[str, Any]
+) -> None:
+    for newer in ({**served, "schema_version": 2}, {**ledger, "schema_version": 2}):
+        found = check(newer, "schema")
+        assert found.state == "warn"
+        assert "version 2: of a newer Pledger, which this one, of version 1, can live with" in found.found
+        assert "pip install --upgrade pledger" in found.action
 
 
 def test_a_server_with_no_room_for_another_process_warns(served: dict[str, Any]) -> None:

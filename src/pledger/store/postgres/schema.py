@@ -1,8 +1,13 @@
-"""The schema's version: brought up by single steps under a lock that all processes know, and refused when it is from
-the future."""
+"""The schema's version: brought up by single steps under a lock that all processes know, while others work.
+
+Which schema is from a future that this code cannot live with is said in `pledger.store.versions`.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import random
+import time
 import zlib
 from collections.abc import Sequence
 from typing import Any, Final
@@ -10,9 +15,10 @@ from typing import Any, Final
 import psycopg
 from psycopg import errors as pg
 
-from pledger.errors import SchemaVersionError, StoreUnavailableError
+from pledger.errors import StoreUnavailableError
 from pledger.store.postgres.address import Address
 from pledger.store.postgres.statements import load_steps
+from pledger.store.versions import check_version, compatible_from
 
 _HAS_META: Final = """
     SELECT FROM pg_class AS found JOIN pg_namespace AS place ON place.oid = found.relnamespace
@@ -31,6 +37,9 @@ _HOLDERS: Final = """
 
 #: How long to wait for another process that is at it, in seconds.
 _WAIT_S = 20.0
+#: How long a step waits for a table, in milliseconds. Whoever comes later waits behind it, so it must be short against
+#: a lease; the migration gives way, and tries again.
+_STEP_LOCK_MS: Final = 500
 
 
 async def migrate(
@@ -39,34 +48,51 @@ async def migrate(
     """Bring the schema up to date in one transaction: all steps or none. Returns its version.
 
     steps: other than those of this package, for tests.
-    Raises SchemaVersionError for a schema that a newer Pledger wrote, StoreUnavailableError when another process holds
-    the lock of migrations for too long.
+    Raises SchemaVersionError for a schema that a newer Pledger wrote and this one cannot live with,
+    StoreUnavailableError when others hold a lock for too long.
     """
     steps = load_steps(address.schema) if steps is None else steps
     version = await _known_version(connection, address, len(steps))
-    if version == len(steps):
+    if version >= len(steps):
         return version
-    try:
-        async with connection.transaction():
-            limits = f"SET LOCAL lock_timeout = {int(_WAIT_S * 1000)}; SET LOCAL statement_timeout = 0"
-            await connection.execute(limits, prepare=False)
-            await connection.execute("SELECT pg_advisory_xact_lock($1::bigint)", [_lock_key(address.schema)])
-            # Again, under the lock: another process may have done it meanwhile.
-            version = await _known_version(connection, address, len(steps))
-            # A role that owns the schema need not be allowed to make one: asked for only where there is none.
-            there = await connection.execute("SELECT FROM pg_namespace WHERE nspname = $1", [address.schema])
-            if not there.rowcount:
-                await connection.execute(f"CREATE SCHEMA {address.quoted}")
-            for step in steps[version:]:
-                await connection.execute(step, prepare=False)
-            keep = f"INSERT INTO {address.quoted}.meta VALUES ('schema_version', $1) "  # noqa: S608 - a checked name
-            keep += "ON CONFLICT (name) DO UPDATE SET value = excluded.value"
-            await connection.execute(keep, [str(len(steps))])
-    except pg.LockNotAvailable as error:
-        raise StoreUnavailableError(
-            f"{address.shown}: {await _who_holds(connection, address)} for more than {_WAIT_S:g} s, so "
-            "nothing was changed. If no migration is at work there, end it: SELECT pg_terminate_backend(pid)."
-        ) from error
+    deadline_s = time.monotonic() + _WAIT_S
+    while True:
+        try:
+            async with connection.transaction():
+                await _lock_migrations(connection, address)
+                return await _carry_out(connection, address, steps)
+        except pg.LockNotAvailable as error:
+            if time.monotonic() >= deadline_s:
+                raise StoreUnavailableError(
+                    f"{address.shown}: {await _who_holds(connection, address)} for more than {_WAIT_S:g} s, so "
+                    "nothing was changed. If no migration is at work there, end it: SELECT pg_terminate_backend(pid)."
+                ) from error
+        await asyncio.sleep(_STEP_LOCK_MS / 1000 * (0.5 + random.random()))  # noqa: S311 - no secret
+
+
+async def _lock_migrations(connection: psycopg.AsyncConnection[Any], address: Address) -> None:
+    """For the rest of the transaction. Whoever dies in it gives the lock back, with all that it did."""
+    limits = f"SET LOCAL lock_timeout = {int(_WAIT_S * 1000)}; SET LOCAL statement_timeout = 0"
+    await connection.execute(limits, prepare=False)
+    await connection.execute("SELECT pg_advisory_xact_lock($1::bigint)", [_lock_key(address.schema)])
+    await connection.execute(f"SET LOCAL lock_timeout = {_STEP_LOCK_MS}", prepare=False)
+
+
+async def _carry_out(connection: psycopg.AsyncConnection[Any], address: Address, steps: Sequence[str]) -> int:
+    """The steps that are missing; the version then."""
+    # Again, under the lock: another process may have done it meanwhile.
+    version = await _known_version(connection, address, len(steps))
+    if version >= len(steps):
+        return version
+    # A role that owns the schema need not be allowed to make one: asked for only where there is none.
+    there = await connection.execute("SELECT FROM pg_namespace WHERE nspname = $1", [address.schema])
+    if not there.rowcount:
+        await connection.execute(f"CREATE SCHEMA {address.quoted}")
+    for step in steps[version:]:
+        await connection.execute(step, prepare=False)
+    keep = f"INSERT INTO {address.quoted}.meta VALUES ('schema_version', $1), ('compatible_from', $2) "  # noqa: S608 - a checked name
+    keep += "ON CONFLICT (name) DO UPDATE SET value = excluded.value"
+    await connection.execute(keep, [str(len(steps)), str(compatible_from(steps))])
     return len(steps)
 
 
@@ -83,24 +109,25 @@ async def _who_holds(connection: psycopg.AsyncConnection[Any], address: Address)
 
 async def schema_version(connection: psycopg.AsyncConnection[Any], address: Address) -> int:
     """0 for a schema without a ledger, and for one that is not there."""
+    return (await _versions(connection, address))[0]
+
+
+async def _versions(connection: psycopg.AsyncConnection[Any], address: Address) -> tuple[int, int | None]:
+    """Of the schema, and the oldest whose code can live with it, if it says so."""
     # Not to_regclass: within a transaction it may answer from a cache of before the lock.
     there = await connection.execute(_HAS_META, [address.schema])
     if not there.rowcount:
-        return 0
+        return 0, None
     found = await connection.execute(
-        f"SELECT value FROM {address.quoted}.meta WHERE name = 'schema_version'"  # noqa: S608 - a checked name
+        f"SELECT name, value FROM {address.quoted}.meta WHERE name IN ('schema_version', 'compatible_from')"  # noqa: S608 - a checked name
     )
-    rows = await found.fetchall()
-    return int(rows[0][0]) if rows else 0
+    said = {name: int(value) for name, value in await found.fetchall()}
+    return said.get("schema_version", 0), said.get("compatible_from")
 
 
 async def _known_version(connection: psycopg.AsyncConnection[Any], address: Address, newest: int) -> int:
-    version = await schema_version(connection, address)
-    if version > newest:
-        raise SchemaVersionError(
-            f"{address.shown} has schema version {version}; this Pledger knows versions up to {newest}. A newer "
-            "Pledger has migrated it: upgrade this one (pip install --upgrade pledger), or name another schema."
-        )
+    version, oldest = await _versions(connection, address)
+    check_version(version, oldest, newest, place=address.shown, elsewhere="name another schema")
     return version
 
 

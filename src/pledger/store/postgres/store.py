@@ -19,6 +19,7 @@ from pledger.store.postgres.mailbox import PostgresMailbox
 from pledger.store.postgres.requests import PostgresRequests
 from pledger.store.postgres.schema import migrate, schema_version
 from pledger.store.postgres.sessions import PostgresSessions
+from pledger.store.postgres.statements import load_steps
 from pledger.store.postgres.tasks import PostgresTasks
 
 #: What a role may not see of others' sessions is in the statistics all the same: how many there are.
@@ -83,6 +84,7 @@ class PostgresStore(PostgresLedger, PostgresMailbox, PostgresTasks, PostgresSess
             "synchronous_commit": synchronous_commit,
             "schema": self.address.schema,
             "schema_version": self._schema_version,
+            "schema_version_known": len(load_steps(self.address.schema)),
             "server_version": version,
             "database_bytes": size,
             "connections": len(self._budget.open),

@@ -12,6 +12,7 @@ import apsw
 
 from pledger.engine.port.answers import Answer
 from pledger.engine.port.operations import Operation
+from pledger.store.sqlfiles import load_migrations
 from pledger.store.sqlite.backup import back_up
 from pledger.store.sqlite.commit import write_batch
 from pledger.store.sqlite.database import enter_database
@@ -49,6 +50,7 @@ class SqliteStore(SqliteLedger, SqliteMailbox, SqliteTasks, SqliteSessions, Sqli
             "commits": "inline" if database.lane.inline else "in a thread: the disk is slow",
             "commit_ms": round(database.lane.average_ms, 3),
             "schema_version": database.schema_version,
+            "schema_version_known": len(load_migrations(__package__)),
             "sqlite_version": apsw.sqlite_lib_version(),
             "size_bytes": _size(database.path),
             "wal_bytes": _size(database.path + "-wal"),

@@ -1,5 +1,7 @@
 -- The ledger: chains, runs, histories, messages, tasks, attempts, sessions, wakes and requests.
 --
+-- compatible-from: 1
+--
 -- `pledger.` stands for the schema, whatever its name. Times are milliseconds since 1970 UTC. Foreign keys stand where
 -- no step pays for them; histories, tasks and attempts are written in transactions that hold the row of their run.
 

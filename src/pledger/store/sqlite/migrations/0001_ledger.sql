@@ -1,5 +1,7 @@
 -- The ledger: chains, runs, histories, messages, tasks, attempts, sessions, wakes and requests.
 --
+-- compatible-from: 1
+--
 -- Every name starts with pledger_, since an application may keep tables of its own in the same file. Times are
 -- milliseconds since 1970 UTC. AUTOINCREMENT where a key is handed out: SQLite would otherwise give the key of a
 -- deleted newest row again. No foreign keys: every row is written in a transaction that has looked at its parent, and

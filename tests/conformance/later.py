@@ -1,0 +1,75 @@
+"""Ledgers as a later Pledger will leave them: with what an additive migration may add, on every table.
+
+Code that knows none of it must work on them as on its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+import apsw
+
+from pledger.store.postgres import PostgresStore
+from pledger.store.postgres.address import parse_url
+from pledger.store.postgres.schema import migrate as migrate_postgres
+from pledger.store.postgres.statements import load_steps
+from pledger.store.sqlfiles import load_migrations
+from pledger.store.sqlite import open_sqlite
+from pledger.store.sqlite.schema import migrate as migrate_sqlite
+from tests import servers
+from tests.conformance.harness import TABLES, Clock, Ledger, emptied
+
+#: To every table: a column that may be NULL, one with a constant default, an index; and a table beside them.
+SQLITE = "\n".join(
+    f"ALTER TABLE pledger_{table} ADD COLUMN later_a TEXT;"
+    f"ALTER TABLE pledger_{table} ADD COLUMN later_b INTEGER NOT NULL DEFAULT 7;"
+    f"CREATE INDEX pledger_{table}_later ON pledger_{table} (later_b);"
+    for table in TABLES
+    if table != "mark"
+)
+SQLITE = f"-- compatible-from: 1\n{SQLITE}\nCREATE TABLE pledger_later (x INTEGER PRIMARY KEY) STRICT;"
+POSTGRES = """-- compatible-from: 1
+DO $$ DECLARE found record; BEGIN
+    FOR found IN SELECT relname, relnamespace::regnamespace AS place FROM pg_class
+        WHERE relnamespace = '{schema}'::regnamespace AND relkind = 'r'
+    LOOP
+        EXECUTE format('ALTER TABLE %s.%I ADD COLUMN later_a text', found.place, found.relname);
+        EXECUTE format('ALTER TABLE %s.%I ADD COLUMN later_b bigint NOT NULL DEFAULT 7', found.place, found.relname);
+        EXECUTE format('CREATE INDEX ON %s.%I (later_b)', found.place, found.relname);
+    END LOOP;
+END $$;
+CREATE TABLE {schema}.later (run_key bigint PRIMARY KEY REFERENCES {schema}.run ON DELETE CASCADE);
+"""
+
+
+def later_sqlite(directory: Path) -> Ledger:
+    clock = Clock()
+    path = directory / "ledger.db"
+    connection = apsw.Connection(str(path))
+    connection.pragma("journal_mode", "wal")
+    migrate_sqlite(connection, str(path), [*load_migrations("pledger.store.sqlite"), SQLITE])
+    connection.close()
+    return Ledger(clock, lambda: open_sqlite(path, clock=clock))
+
+
+def later_postgres(_: Path) -> Ledger:
+    clock = Clock()
+    address = parse_url(f"{servers.url()}?schema=later_{os.getpid()}")
+    asyncio.run(_migrate(PostgresStore(address)))
+    return Ledger(clock, lambda: PostgresStore(address, clock=clock))
+
+
+async def _migrate(store: PostgresStore) -> None:
+    address = store.address
+    steps = [*load_steps(address.schema), POSTGRES.format(schema=address.schema)]
+    try:
+        async with store._writer.use() as connection:
+            assert await migrate_postgres(connection, address, steps) == len(steps)
+        await emptied(store)
+    finally:
+        await store.close()
+
+
+LATER = {"sqlite": later_sqlite, "postgres": later_postgres}
