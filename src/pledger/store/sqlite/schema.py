@@ -6,6 +6,7 @@ Which schema is from a future that this code cannot live with is said in `pledge
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import apsw
 
@@ -24,7 +25,7 @@ def _versions(connection: apsw.Connection) -> tuple[int, int | None]:
     if not connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'pledger_meta'").fetchall():
         return 0, None
     found = "SELECT name, value FROM pledger_meta WHERE name IN ('schema_version', 'compatible_from')"
-    said = dict(connection.execute(found).fetchall())
+    said: dict[str, Any] = {str(name): value for name, value in connection.execute(found)}
     version, oldest = said["schema_version"], said.get("compatible_from")
     assert isinstance(version, int), version
     assert oldest is None or isinstance(oldest, int), oldest
