@@ -14,7 +14,7 @@ import pytest
 
 from pledger.engine.port.answers import Answer, Started
 from pledger.engine.port.operations import Append, Operation, Send, StartRun, Terminate
-from pledger.engine.port.records import Outlook, RunRow, TaskRow
+from pledger.engine.port.records import Outlook, Request, RunRow, TaskRow
 from pledger.engine.port.verbs import Store
 from pledger.history.transition import StoredTransition
 from pledger.store.memory import MemoryStore, State
@@ -254,6 +254,10 @@ async def look(store: Store, session_key: int, now_ms: int = NOW, **changes: Any
         "held": [],
     }
     return await store.look(session_key, now_ms, **fields | changes)
+
+
+async def open_requests(store: Store, run_key: int) -> list[Request]:
+    return [request for mail in await store.read_mail([run_key]) for request in mail.requests]
 
 
 async def next_due_ms(store: Store, namespace: str, task_queue: str) -> int | None:

@@ -6,19 +6,19 @@ import pytest
 
 from pledger.engine.port.verbs import Store
 from pledger.errors import WorkflowNotFoundError
-from tests.conformance.harness import NOW, Clock, open_session, owned_run
+from tests.conformance.harness import NOW, Clock, open_requests, open_session, owned_run
 
 
 async def test_a_question_is_answered_once_and_taken_once(store: Store) -> None:
     run = await owned_run(store, await open_session(store))
     key = await store.ask(run.run_key, "query", "status", b"[1]", NOW + 1_000)
-    [request] = await store.read_requests(run.run_key)
+    [request] = await open_requests(store, run.run_key)
     assert (request.request_key, request.run_key, request.kind, request.name) == (key, run.run_key, "query", "status")
     assert (request.body, request.expires_ms, request.answer, request.failure) == (b"[1]", NOW + 1_000, None, None)
     assert await store.take_answer(key) is None
     await store.answer_request(key, b'"shipped"', None)
     await store.answer_request(key, b'"second"', None)
-    assert await store.read_requests(run.run_key) == []
+    assert await open_requests(store, run.run_key) == []
     answered = await store.take_answer(key)
     assert answered is not None
     assert (answered.answer, answered.failure) == (b'"shipped"', None)
@@ -39,7 +39,7 @@ async def test_questions_come_in_order_and_to_their_run(store: Store) -> None:
     one, two = await owned_run(store, session, "one"), await owned_run(store, session, "two")
     keys = [await store.ask(one.run_key, "query", name, b"[]", NOW + 1) for name in ("b", "a")]
     await store.ask(two.run_key, "query", "c", b"[]", NOW + 1)
-    assert [request.request_key for request in await store.read_requests(one.run_key)] == keys
+    assert [request.request_key for request in await open_requests(store, one.run_key)] == keys
 
 
 async def test_expired_questions_are_not_asked_any_more_and_dropped(store: Store, clock: Clock) -> None:
@@ -47,7 +47,7 @@ async def test_expired_questions_are_not_asked_any_more_and_dropped(store: Store
     old = await store.ask(run.run_key, "query", "old", b"[]", NOW + 5)
     new = await store.ask(run.run_key, "query", "new", b"[]", NOW + 6)
     clock.now_ms = NOW + 5
-    assert [request.request_key for request in await store.read_requests(run.run_key)] == [new]
+    assert [request.request_key for request in await open_requests(store, run.run_key)] == [new]
     await store.answer_request(old, b"1", None)
     await store.drop_requests(NOW + 5)
     assert await store.take_answer(old) is None

@@ -17,7 +17,7 @@ from pledger import errors
 from pledger.engine.loading import take_message, take_outcome
 from pledger.engine.port.answers import Answer, Reply
 from pledger.engine.port.operations import ExpireTask, LogAttempts
-from pledger.engine.port.records import AttemptRecord, Request
+from pledger.engine.port.records import AttemptRecord, Mail, Request
 from pledger.engine.runs import AGAIN_S
 from pledger.engine.task_rows import decode_command, decode_failure, encode_record
 from pledger.engine.verdicts import cancelled, timed_out, worker_lost
@@ -39,6 +39,8 @@ logger = logging.getLogger("pledger.engine")
 
 #: Rows taken by one claim: enough to keep a worker busy, few enough that others get some too.
 CLAIM_MAX: Final = 200
+#: Runs whose mail is read by one question: more would keep the first of them waiting for the last.
+MAIL_MAX: Final = 100
 #: What is due and could not be taken is looked at again so much later.
 NOT_NOW_MS: Final = 250
 
@@ -340,34 +342,42 @@ class Intake:
     # Messages and questions -------------------------------------------------------------------------------------------
 
     async def _read_mail(self) -> None:
+        """Of many runs at a time: a fleet's worker reads all day long, and each question is a round trip."""
         while self._mail:
-            run_key = self._mail.pop()
-            run = self._runs.active.get(run_key)
-            if run is None or run.gone:
-                if self._runs.births_in_flight:
-                    self._early_mail.add(run_key)
-                continue
+            part = [self._mail.pop() for _ in range(min(len(self._mail), MAIL_MAX))]
+            runs = [run for run in map(self._addressee, part) if run is not None]
+            for run in runs:
+                run.forget_delivered()
             try:
-                await self._read_mail_of(run)
+                mails = await self._store.read_mail([run.run_key for run in runs]) if runs else []
             except BaseException:
-                self._mail.add(run_key)  # what was not read is looked at again
+                self._mail.update(part)  # what was not read is looked at again
                 raise
+            found = {mail.run_key: mail for mail in mails}
+            for run in runs:
+                if (mail := found.get(run.run_key)) is not None and not run.gone:
+                    self._take_mail(run, mail)
 
-    async def _read_mail_of(self, run: ActiveRun) -> None:
-        run.forget_delivered()
-        waiting = await self._store.read_inbox(run.chain_key)
-        tasks = await self._store.read_tasks(run.run_key)
+    def _addressee(self, run_key: int) -> ActiveRun | None:
+        run = self._runs.active.get(run_key)
+        if run is not None and not run.gone:
+            return run
+        if self._runs.births_in_flight:
+            self._early_mail.add(run_key)
+        return None
+
+    def _take_mail(self, run: ActiveRun, mail: Mail) -> None:
         try:
-            for message in waiting:
+            for message in mail.messages:
                 take_message(run, message)
-            for task in tasks:
+            for task in mail.outcomes:
                 if run.machine.awaits(task.event_id) and -task.event_id not in run.origins:
                     take_outcome(run, task)
         except errors.CorruptHistoryError as error:
             self._runs.when_at_rest(run, functools.partial(self._park, run, error))
-        if run.inputs and not run.gone:
+        if run.inputs:
             self._runs.make_ready(run)
-        for request in await self._store.read_requests(run.run_key):
+        for request in mail.requests:
             self._runs.when_at_rest(run, functools.partial(self._answer, run, request))
 
     def _park(self, run: ActiveRun, error: errors.CorruptHistoryError) -> None:

@@ -31,7 +31,7 @@ READS: Final = frozenset(
         "now_ms",
         "read_sessions",
         "look",
-        "read_requests",
+        "read_mail",
     }
 )
 #: How long a verb takes, in seconds: mostly, and when the store is slow.

@@ -168,6 +168,19 @@ class Request(Record, frozen=True):
     failure: bytes | None = None
 
 
+class Mail(Record, frozen=True):
+    """What waits for a run.
+
+    messages: of its inbox, in the order of their acceptance. outcomes: its task rows that are done. requests: the
+    unanswered, unexpired ones.
+    """
+
+    run_key: int
+    messages: tuple[Message, ...] = ()
+    outcomes: tuple[TaskRow, ...] = ()
+    requests: tuple[Request, ...] = ()
+
+
 class Condition(Record, frozen=True):
     """One comparison of a list filter, parsed and checked: column is one of LIST_COLUMNS, operator one of
     = != < <= > >= in. `in` has a tuple as value. Columns that are None meet only `!=`; `blocked` is True or False."""

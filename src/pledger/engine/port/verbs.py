@@ -11,6 +11,7 @@ from pledger.engine.port.operations import Operation
 from pledger.engine.port.records import (
     AttemptRecord,
     Condition,
+    Mail,
     Message,
     Outlook,
     Request,
@@ -61,7 +62,12 @@ class Ledger(Protocol):
 
 
 class Mailbox(Protocol):
-    """Messages accepted for a chain and not yet in its history."""
+    """Messages accepted for a chain and not yet in its history, and what else comes for a run."""
+
+    async def read_mail(self, run_keys: Sequence[int]) -> list[Mail]:
+        """What waits for each of these runs, those left out for which there is nothing. As few questions as can be,
+        however many runs: a busy worker asks all the time."""
+        ...
 
     async def read_inbox(self, chain_key: int) -> list[Message]:
         """The waiting messages, in the order of their acceptance."""
@@ -175,10 +181,6 @@ class Requests(Protocol):
 
     async def ask(self, run_key: int, kind: str, name: str, body: bytes, expires_ms: int) -> int:
         """The request_key. Wakes the run; an ownerless run becomes due, so that a worker claims it."""
-        ...
-
-    async def read_requests(self, run_key: int) -> list[Request]:
-        """The unanswered, unexpired ones."""
         ...
 
     async def answer_request(self, request_key: int, answer: bytes | None, failure: bytes | None) -> None: ...

@@ -25,6 +25,7 @@ from pledger.engine.port.operations import (
 from pledger.engine.port.records import (
     AttemptRecord,
     Condition,
+    Mail,
     Message,
     Outlook,
     Request,
@@ -35,7 +36,7 @@ from pledger.engine.port.records import (
 )
 from pledger.errors import InternalError, PledgerError, UsageError
 from pledger.history.transition import StoredTransition
-from pledger.store.memory import ledger, mailbox, requests, sessions, tasks
+from pledger.store.memory import ledger, mail, mailbox, requests, sessions, tasks
 from pledger.store.memory.faults import Faults
 from pledger.store.memory.handle import MemoryHandle
 from pledger.store.memory.state import State
@@ -118,6 +119,9 @@ class MemoryStore(MemoryHandle):
 
     # Mailbox ----------------------------------------------------------------------------------------------------------
 
+    async def read_mail(self, run_keys: Sequence[int]) -> list[Mail]:
+        return await self._call(mail.read_mail, run_keys)
+
     async def read_inbox(self, chain_key: int) -> list[Message]:
         return await self._call(mailbox.read_inbox, chain_key)
 
@@ -194,9 +198,6 @@ class MemoryStore(MemoryHandle):
 
     async def ask(self, run_key: int, kind: str, name: str, body: bytes, expires_ms: int) -> int:
         return await self._change(requests.ask, run_key, kind, name, body, expires_ms)
-
-    async def read_requests(self, run_key: int) -> list[Request]:
-        return await self._call(requests.read_requests, run_key)
 
     async def answer_request(self, request_key: int, answer: bytes | None, failure: bytes | None) -> None:
         await self._change(requests.answer_request, request_key, answer, failure)

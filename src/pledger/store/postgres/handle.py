@@ -14,7 +14,7 @@ from pledger.store.postgres.address import Address
 from pledger.store.postgres.budget import CONNECTIONS_MAX, LISTENERS_MAX, Budget
 from pledger.store.postgres.commit import TRIES, CommitHook, Committer
 from pledger.store.postgres.failures import PASSING, is_of_the_connection
-from pledger.store.postgres.links import BlockingLink, Link, settings
+from pledger.store.postgres.links import BlockingLink, Link, pipelined, settings
 from pledger.store.postgres.listening import Listener
 from pledger.store.postgres.news import Interest
 from pledger.store.postgres.statements import load_statements
@@ -100,19 +100,37 @@ class PostgresHandle:
     async def _rows(self, name: str, *parameters: Any) -> list[tuple[Any, ...]]:
         return await self._read_sql(self._reader, self._sql[name], parameters)
 
+    async def _read_together(self, *asked: tuple[str, Sequence[Any]]) -> list[list[tuple[Any, ...]]]:
+        """The rows of several statements, by name and parameters, in one round trip; not of one moment."""
+
+        async def read(connection: psycopg.AsyncConnection[Any]) -> list[list[tuple[Any, ...]]]:
+            async with pipelined(connection) as pipeline:
+                cursors = [
+                    await connection.execute(self._sql[name], parameters, binary=True) for name, parameters in asked
+                ]
+                await pipeline.sync()
+                return [await cursor.fetchall() for cursor in cursors]
+
+        return await self._read_by(self._reader, read)
+
     async def _read_sql(self, link: Link, sql: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
+        async def read(connection: psycopg.AsyncConnection[Any]) -> list[tuple[Any, ...]]:
+            return await (await connection.execute(sql, parameters, binary=True)).fetchall()
+
+        return await self._read_by(link, read)
+
+    async def _read_by(self, link: Link, read: Callable[[psycopg.AsyncConnection[Any]], Awaitable[T]]) -> T:
         """Twice, when the connection is lost meanwhile: to look again harms nobody."""
+        self._check_open()
         try:
-            return await self._read_once(link, sql, parameters)
+            async with link.use() as connection:
+                return await read(connection)
         except StoreUnavailableError as error:
             if not self.patience_s or not is_of_the_connection(error.__cause__):
                 raise
-        return await self._read_once(link, sql, parameters)
-
-    async def _read_once(self, link: Link, sql: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
         self._check_open()
         async with link.use() as connection:
-            return await (await connection.execute(sql, parameters, binary=True)).fetchall()
+            return await read(connection)
 
     async def _row(self, name: str, *parameters: Any) -> tuple[Any, ...] | None:
         rows = await self._rows(name, *parameters)

@@ -37,9 +37,6 @@ class PostgresRequests(PostgresHandle):
 
         return await self._transact(ask)
 
-    async def read_requests(self, run_key: int) -> list[Request]:
-        return [Request(*row) for row in await self._rows("read_requests", self._now(), run_key)]
-
     async def answer_request(self, request_key: int, answer: bytes | None, failure: bytes | None) -> None:
         await self._change("answer_request", answer, failure, request_key)
 

@@ -15,6 +15,7 @@ from pledger.store.postgres.commit import CommitHook, StillRunningError
 from pledger.store.postgres.failures import is_of_the_connection
 from pledger.store.postgres.handle import OPENING_PATIENCE_S, PATIENCE_S
 from pledger.store.postgres.ledger import PostgresLedger
+from pledger.store.postgres.mail import PostgresMail
 from pledger.store.postgres.mailbox import PostgresMailbox
 from pledger.store.postgres.requests import PostgresRequests
 from pledger.store.postgres.schema import migrate, schema_version
@@ -34,7 +35,7 @@ _DESCRIBE: Final = """
 _AGAIN_S: Final = 0.05
 
 
-class PostgresStore(PostgresLedger, PostgresMailbox, PostgresTasks, PostgresSessions, PostgresRequests):
+class PostgresStore(PostgresLedger, PostgresMailbox, PostgresMail, PostgresTasks, PostgresSessions, PostgresRequests):
     """A ledger in a schema of a database, shared by any number of processes on any number of machines."""
 
     def commit(self, batch: Sequence[Operation]) -> asyncio.Future[list[Answer]]:

@@ -24,9 +24,6 @@ class SqliteRequests(SqliteHandle):
 
         return await self._submit(insert)
 
-    async def read_requests(self, run_key: int) -> list[Request]:
-        return [Request(*row) for row in self._rows(_SQL["read_requests"], self._now(), run_key)]
-
     async def answer_request(self, request_key: int, answer: bytes | None, failure: bytes | None) -> None:
         await self._submit(lambda cursor: cursor.execute(_SQL["answer_request"], (answer, failure, request_key)))
 

@@ -19,6 +19,7 @@ from pledger.store.sqlite.database import enter_database
 from pledger.store.sqlite.files import file_system
 from pledger.store.sqlite.host import MACHINE, Host
 from pledger.store.sqlite.ledger import SqliteLedger
+from pledger.store.sqlite.mail import SqliteMail
 from pledger.store.sqlite.mailbox import SqliteMailbox
 from pledger.store.sqlite.requests import SqliteRequests
 from pledger.store.sqlite.sessions import SqliteSessions
@@ -29,7 +30,7 @@ from pledger.store.sqlite.writer import CommitHook
 BUSY_TIMEOUT_MS = 10_000
 
 
-class SqliteStore(SqliteLedger, SqliteMailbox, SqliteTasks, SqliteSessions, SqliteRequests):
+class SqliteStore(SqliteLedger, SqliteMailbox, SqliteMail, SqliteTasks, SqliteSessions, SqliteRequests):
     """A ledger in one file, shared by any number of processes on one machine."""
 
     def commit(self, batch: Sequence[Operation]) -> asyncio.Future[list[Answer]]:

@@ -53,7 +53,8 @@ def test_no_query_scans_a_table(store: SqliteStore, subject: str, name: str) -> 
         ("ledger", "due_if_mail", "pledger_message_unsettled"),
         ("ledger", "read_history", "pledger_history_by_run"),
         ("ledger", "find_newest_run", "pledger_chain_by_id"),
-        ("requests", "read_requests", "pledger_request_open"),
+        ("mail", "open_requests", "pledger_request_open"),
+        ("mail", "waiting_messages", "pledger_message_unsettled"),
     ],
 )
 def test_the_index_that_was_made_for_it(store: SqliteStore, subject: str, name: str, index: str) -> None:

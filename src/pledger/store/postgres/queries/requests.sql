@@ -1,4 +1,4 @@
--- Questions to runs that another process owns. A parameter for the time that is NULL stands for the store's clock.
+-- Questions to runs that another process owns.
 
 -- name: ask
 -- A row when there is such a run.
@@ -8,11 +8,6 @@ WITH chain AS (
 )
 INSERT INTO pledger.request (run_key, kind, name, body, expires_ms) SELECT $1, $2, $3, $4, $5 FROM chain
 RETURNING request_key;
-
--- name: read_requests
-SELECT request_key, run_key, kind, name, body, expires_ms, answer, failure FROM pledger.request
-WHERE run_key = $2 AND answer IS NULL AND failure IS NULL AND expires_ms > coalesce($1::bigint, pledger.now_ms())
-ORDER BY request_key;
 
 -- name: answer_request
 UPDATE pledger.request SET answer = $1, failure = $2 WHERE request_key = $3 AND answer IS NULL AND failure IS NULL;

@@ -1,13 +1,7 @@
--- Questions to runs that another process owns. A parameter `now` that is NULL stands for the store's clock.
+-- Questions to runs that another process owns.
 
 -- name: ask
 INSERT INTO pledger_request (run_key, kind, name, body, expires_ms) VALUES (?, ?, ?, ?, ?) RETURNING request_key;
-
--- name: read_requests
-SELECT request_key, run_key, kind, name, body, expires_ms, answer, failure FROM pledger_request
-WHERE run_key = ?2 AND answer IS NULL AND failure IS NULL
-    AND expires_ms > coalesce(?1, (SELECT now_ms FROM pledger_clock))
-ORDER BY request_key;
 
 -- name: answer_request
 UPDATE pledger_request SET answer = ?, failure = ? WHERE request_key = ? AND answer IS NULL AND failure IS NULL;
