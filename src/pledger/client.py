@@ -98,6 +98,7 @@ class StartOptions(TypedDict, total=False):
     id_reuse_policy: IdReusePolicy
     id_conflict_policy: IdConflictPolicy
     execution_timeout: timedelta | None
+    connection: object
 
 
 class Client:
@@ -126,12 +127,17 @@ class Client:
         id_reuse_policy: IdReusePolicy = IdReusePolicy.SAME_INPUT,
         id_conflict_policy: IdConflictPolicy = IdConflictPolicy.SAME_INPUT,
         execution_timeout: timedelta | None = None,
+        connection: object | None = None,
     ) -> WorkflowHandle[Any]:
         """Start a run; it is durable when this returns. The same id with the same input gives the same run.
 
         workflow: the definition (function, class or its run method), or its name where another program defines it.
         id_reuse_policy, id_conflict_policy: what to do when a closed or an open run has the id.
         execution_timeout: the run closes as timed_out after so long; the definition's deadline by default.
+        connection: with your own transaction open, in the ledger's database: the run is there once that is committed,
+        and never if it is rolled back. A connection of psycopg 3, or a session or connection of SQLAlchemy 2 on
+        psycopg; on SQLite the one of `client.connection()`. The handle is of use after the commit. A refused start
+        leaves your transaction as it was.
         Raises WorkflowAlreadyStartedError for another input under a taken id, UsageError for arguments that do not fit
         the workflow's parameters, PayloadError for those that cannot be kept, InvalidPolicyError for a timeout of 0 or
         less, UnknownWorkflowError when a worker of this process serves the queue and does not know the type.
@@ -147,21 +153,26 @@ class Client:
                 "more than 0, or None for the deadline of the definition"
             )
         self._check_known(name, task_queue)
-        connection = self.internals
+        if connection is not None and id_conflict_policy is IdConflictPolicy.TERMINATE_EXISTING:
+            raise errors.UsageError(
+                f"workflow {id!r} ({name}): a run is not ended in a transaction of yours, where its worker would have "
+                "to wait for you. End it first, by handle.terminate(), or choose another id_conflict_policy"
+            )
+        internals = self.internals
         encoded = encode_call(
             None if definition is None else definition.signature,
             args,
             call=name,
             what=f"the input of workflow {id!r} ({name})",
-            bytes_max=connection.payload_bytes_max,
+            bytes_max=internals.payload_bytes_max,
         )
-        now_ms = await connection.now_ms()
+        now_ms = await internals.now_ms()
         limit = execution_timeout or (definition.deadline if definition is not None else None)
         deadline_ms = None if limit is None else now_ms + milliseconds(limit)
-        entropy = connection.entropy(26)
+        entropy = internals.entropy(26)
         started = RunStarted(name, encoded, entropy[:16], task_queue, deadline_ms)
         start = StartRun(
-            connection.namespace,
+            internals.namespace,
             id,
             new_run_id(now_ms, entropy[16:]),
             name,
@@ -172,6 +183,8 @@ class Client:
             id_reuse_policy,
             id_conflict_policy,
         )
+        if connection is not None:
+            return self._joined(start, await internals.store.join(connection, start), definition)
         answer = await self._start(start, started)
         if isinstance(answer, Started):
             return WorkflowHandle(self, id, start.run_id, definition, answer.run_key, answer.chain_key, is_new=True)
@@ -212,6 +225,26 @@ class Client:
         workflow: its definition, so that results come back as the annotated type. Nothing is asked of the store yet.
         """
         return WorkflowHandle(self, workflow_id, run_id, None if workflow is None else WorkflowDefinition.of(workflow))
+
+    @contextlib.asynccontextmanager
+    async def connection(self) -> AsyncIterator[Any]:
+        """A transaction on your own tables in the ledger's database, committed at the end of the block, and rolled back
+        when it raises. What is started with `start_workflow(..., connection=...)` meanwhile is committed with it.
+
+        On SQLite the ledger's file, by `await connection.execute(sql, parameters)`, whose result has `fetchone`,
+        `fetchall` and `rowcount`: from the first statement on nobody else writes, so it is rolled back after 2 s. On
+        PostgreSQL a psycopg AsyncConnection.
+        Raises UsageError for a ledger in memory, StoreUnavailableError when the database does not answer.
+        """
+        store = self.internals.store
+        await store.prepare_transactions((), 1)
+        transaction = store.transaction()
+        try:
+            await transaction.open()
+            yield transaction.connection
+            await transaction.commit()
+        finally:
+            await transaction.close()
 
     async def list(self, filter: str = "", *, limit: int | None = None) -> AsyncIterator[RunSummary]:  # noqa: A002
         """The runs that meet the filter, newest first: `status = 'running' and type = 'fulfil'`.
@@ -260,6 +293,15 @@ class Client:
         return utc(await self.internals.now_ms())
 
     # Inside -----------------------------------------------------------------------------------------------------------
+
+    def _joined(self, start: StartRun, answer: Answer, definition: WorkflowDefinition | None) -> WorkflowHandle[Any]:
+        """What came of a start in a user's transaction. Its keys are not told: they count once it is committed."""
+        if isinstance(answer, Started):
+            return WorkflowHandle(self, start.workflow_id, start.run_id, definition, is_new=True)
+        assert isinstance(answer, Existing)
+        if answer.decision != "use":
+            raise self._taken(start, answer.run)
+        return WorkflowHandle(self, start.workflow_id, answer.run.run_id, definition, is_new=False)
 
     def _check_known(self, name: str, task_queue: str) -> None:
         served = [each for each in self.internals.engines if each.task_queue == task_queue]

@@ -202,6 +202,11 @@ class WorkflowHandle(Generic[T]):
         row = await store.find_run(self._connection.namespace, self.workflow_id, self.run_id)
         if row is None:
             which = "" if self.run_id is None else f" with run id {self.run_id}"
+            if self.is_new:
+                raise errors.WorkflowNotFoundError(
+                    f"workflow {self.workflow_id!r}{which} is not there: the transaction in which it was started is "
+                    "not committed yet, or was rolled back. Its handle is of use after the commit"
+                )
             raise errors.WorkflowNotFoundError(
                 f"no workflow {self.workflow_id!r}{which} in namespace {self._connection.namespace!r}; "
                 f"`pledger list` shows what there is"

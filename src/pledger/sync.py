@@ -13,13 +13,16 @@ import threading
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, overload
 
 from pledger.client import CancelVerdict, Client, Description, History, RunSummary, WorkflowHandle, connect
 from pledger.errors import StoreError, UsageError
 from pledger.history import payloads
 from pledger.machine.definitions import ActivityDefinition
 from pledger.worker import Worker
+
+if TYPE_CHECKING:
+    from pledger.engine.port.transactions import BlockingTransaction
 
 T = TypeVar("T")
 
@@ -70,7 +73,30 @@ class SyncClient:
             finally:
                 self._stop()
 
+    @contextlib.contextmanager
+    def connection(self) -> Iterator[Any]:
+        """As `Client.connection`; the connection's calls block. On PostgreSQL a psycopg Connection."""
+        transaction = self._wait(self._new_transaction())
+        try:
+            transaction.open()
+            yield transaction.connection
+            transaction.commit()
+        finally:
+            transaction.close()
+
+    async def _new_transaction(self) -> BlockingTransaction:
+        store = self._client.internals.store
+        await store.prepare_transactions((), 1)
+        return store.blocking_transaction()
+
     def start_workflow(self, workflow: Callable[..., Any] | type | str, *args: Any, **options: Any) -> SyncHandle:
+        """connection: a blocking one; one of another event loop cannot be used on that of this client."""
+        connection = options.get("connection")
+        if inspect.iscoroutinefunction(getattr(connection, "commit", None)):
+            raise UsageError(
+                f"connection={connection!r} belongs to an event loop: give a SyncClient a blocking connection, or use "
+                "the client of pledger.connect() on that loop"
+            )
         return SyncHandle(self, self._wait(self._client.start_workflow(workflow, *args, **options)))
 
     def execute_workflow(self, workflow: Callable[..., Any] | type | str, *args: Any, **options: Any) -> Any:

@@ -5,6 +5,8 @@ that name, so that a later one can import it. A block after the comment `<!-- no
 """
 
 import ast
+import contextlib
+import os
 import re
 import subprocess
 import sys
@@ -15,9 +17,13 @@ from pathlib import Path
 import pytest
 from markdown_it import MarkdownIt
 
+from tests import servers
+
 ROOT = Path(__file__).parents[2]
 PAGES = [page for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))] if page.exists()]
 
+#: An example that names this variable finds the URL of an empty ledger on PostgreSQL in it.
+DATABASE = "SHOP_DATABASE"
 #: An example that takes longer waits for something that does not come.
 SECONDS_MAX = 60
 
@@ -50,6 +56,19 @@ def examples_of(page: Path) -> Iterator[Example]:
 EXAMPLES = {page: found for page in PAGES if (found := list(examples_of(page)))}
 
 
+def _run(script: Path, source: str) -> subprocess.CompletedProcess[str]:
+    with servers.schema() if DATABASE in source else contextlib.nullcontext("") as url:
+        return subprocess.run(
+            [sys.executable, "-W", "error", script.name],
+            cwd=script.parent,
+            env={**os.environ, DATABASE: url},
+            capture_output=True,
+            text=True,
+            timeout=SECONDS_MAX,
+            check=False,
+        )
+
+
 @pytest.mark.parametrize("page", EXAMPLES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_examples_of_a_page_run(page: Path, tmp_path: Path) -> None:
     for example in EXAMPLES[page]:
@@ -58,7 +77,6 @@ def test_the_examples_of_a_page_run(page: Path, tmp_path: Path) -> None:
         if not example.is_run:
             compile(example.source, str(example), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
             continue
-        command = [sys.executable, "-W", "error", script.name]
-        ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=SECONDS_MAX, check=False)
+        ended = _run(script, example.source)
         if ended.returncode:
             pytest.fail(f"{example} ended with {ended.returncode}\n{ended.stdout}{ended.stderr}", pytrace=False)

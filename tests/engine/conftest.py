@@ -13,6 +13,7 @@ import pytest
 from pledger import connect
 from tests import servers
 from tests.engine.harness import PATIENCE_S, Ledger
+from tests.engine.shop import Shop, table_beside
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -58,3 +59,28 @@ def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ledger]:
 def file_ledger(tmp_path: Path) -> Iterator[Ledger]:
     """One in a file, for what only a file can show."""
     yield from lasting(f"sqlite:///{tmp_path}/ledger.db")
+
+
+# With a user's table beside it ----------------------------------------------------------------------------------------
+
+
+def open_shop(store: str, directory: Path) -> Iterator[Shop]:
+    with place(store, directory) as url:
+        for ledger in lasting(url):
+            with table_beside(ledger) as shop:
+                yield shop
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shop]:
+    yield from open_shop(request.param, tmp_path)
+
+
+@pytest.fixture
+def postgres_shop(tmp_path: Path) -> Iterator[Shop]:
+    yield from open_shop("postgres", tmp_path)
+
+
+@pytest.fixture
+def sqlite_shop(tmp_path: Path) -> Iterator[Shop]:
+    yield from open_shop("sqlite", tmp_path)

@@ -40,6 +40,7 @@ from pledger.store.memory import ledger, mail, mailbox, requests, sessions, task
 from pledger.store.memory.faults import Faults
 from pledger.store.memory.handle import MemoryHandle
 from pledger.store.memory.state import State
+from pledger.store.memory.transactions import MemoryTransactions
 
 _RULES: Final[dict[type, Callable[[State, Any], Answer]]] = {
     StartRun: ledger.start_run,
@@ -71,7 +72,7 @@ def _answer(state: State, operation: Operation) -> Answer:
         return error
 
 
-class MemoryStore(MemoryHandle):
+class MemoryStore(MemoryHandle, MemoryTransactions):
     """One process's handle on a ledger in memory.
 
     Without faults every verb acts at once and `commit` returns a finished future. With faults a commit is on its way

@@ -108,6 +108,11 @@ class Link:
             await connection.close()
         self._budget.give(self._purpose, self)
 
+    async def retire(self) -> None:
+        """Close it, once nobody uses it."""
+        async with self._lock:
+            await self.close()
+
     async def _wait_for_connection(self) -> psycopg.AsyncConnection[Any]:
         deadline_s = time.monotonic() + self.patience_s
         pause_s = _AGAIN_S[0]

@@ -22,6 +22,7 @@ from pledger.store.postgres.schema import migrate, schema_version
 from pledger.store.postgres.sessions import PostgresSessions
 from pledger.store.postgres.statements import load_steps
 from pledger.store.postgres.tasks import PostgresTasks
+from pledger.store.postgres.transactions import PostgresTransactions
 
 #: What a role may not see of others' sessions is in the statistics all the same: how many there are.
 _DESCRIBE: Final = """
@@ -35,7 +36,15 @@ _DESCRIBE: Final = """
 _AGAIN_S: Final = 0.05
 
 
-class PostgresStore(PostgresLedger, PostgresMailbox, PostgresMail, PostgresTasks, PostgresSessions, PostgresRequests):
+class PostgresStore(
+    PostgresLedger,
+    PostgresMailbox,
+    PostgresMail,
+    PostgresTasks,
+    PostgresSessions,
+    PostgresRequests,
+    PostgresTransactions,
+):
     """A ledger in a schema of a database, shared by any number of processes on any number of machines."""
 
     def commit(self, batch: Sequence[Operation]) -> asyncio.Future[list[Answer]]:

@@ -40,6 +40,17 @@ def connect_reader(path: Path, vfs: str | None = None) -> apsw.Connection:
         return connection
 
 
+def connect_guest(path: Path, vfs: str | None = None, *, durable: bool) -> apsw.Connection:
+    """A connection for one transaction of a user's. It copies nothing of the log: the writer does."""
+    with _connected(path, vfs) as connection:
+        connection.pragma("synchronous", "FULL" if durable else "NORMAL")
+        connection.pragma("fullfsync", 1)
+        # Off by default in SQLite, and not to be changed within a transaction.
+        connection.pragma("foreign_keys", 1)
+        connection.wal_autocheckpoint(0)
+        return connection
+
+
 @contextlib.contextmanager
 def _connected(path: Path, vfs: str | None) -> Iterator[apsw.Connection]:
     """A connection that is closed if it cannot be set up: its locks must not last until a collector comes by."""

@@ -36,12 +36,13 @@ _INLINE_WAIT_MS: Final = 5
 
 
 class Lane:
-    """inline: whether commits run on the caller's thread. average_ms: what they take there. threads: as in `Host`."""
+    """inline: whether commits run on the caller's thread. average_ms: what they take there. threads: as in
+    `Host`. busy_timeout_ms: how long a transaction waits for those of other processes."""
 
     def __init__(self, writer: Writer, path: str, busy_timeout_ms: int, *, threads: bool = True) -> None:
         self._writer = writer
         self._path = path
-        self._busy_timeout_ms = busy_timeout_ms
+        self.busy_timeout_ms = busy_timeout_ms
         self._threads = threads
         self._thread: ThreadPoolExecutor | None = None
         self._queued: set[Future[Any]] = set()
@@ -79,7 +80,7 @@ class Lane:
         """The same on the calling thread, waiting for its turn."""
         with self._writer.lock:
             try:
-                return self._writer.run(job, durable=durable, wait_ms=self._busy_timeout_ms, hook=hook)
+                return self._writer.run(job, durable=durable, wait_ms=self.busy_timeout_ms, hook=hook)
             except apsw.Error as error:
                 raise store_failure(error, self._path) from error
 

@@ -24,13 +24,16 @@ from pledger.store.sqlite.mailbox import SqliteMailbox
 from pledger.store.sqlite.requests import SqliteRequests
 from pledger.store.sqlite.sessions import SqliteSessions
 from pledger.store.sqlite.tasks import SqliteTasks
+from pledger.store.sqlite.transactions import SqliteTransactions
 from pledger.store.sqlite.writer import CommitHook
 
 #: How long a transaction waits for those of other processes before it gives up.
 BUSY_TIMEOUT_MS = 10_000
 
 
-class SqliteStore(SqliteLedger, SqliteMailbox, SqliteMail, SqliteTasks, SqliteSessions, SqliteRequests):
+class SqliteStore(
+    SqliteLedger, SqliteMailbox, SqliteMail, SqliteTasks, SqliteSessions, SqliteRequests, SqliteTransactions
+):
     """A ledger in one file, shared by any number of processes on one machine."""
 
     def commit(self, batch: Sequence[Operation]) -> asyncio.Future[list[Answer]]:

@@ -75,7 +75,7 @@ class Writer:
         self.last_write_s = 0.0
         self._path = path
         self._monotonic = host.monotonic
-        self._log = Log(path, host.vfs)
+        self.log = Log(path, host.vfs)
         self._cursor = Cursor(connection)
         self._checkpoint_at = CHECKPOINT_PAGES
         self._durable = True
@@ -94,14 +94,14 @@ class Writer:
         self._begin(wait_ms, durable=durable)
         try:
             if durable:
-                self._log.mend()
+                self.log.mend()
             result = job(self._cursor)
             if hook is not None:
                 hook("before")
             started = time.perf_counter()
             self._cursor.execute("COMMIT", ())
         except BaseException as error:
-            self._log.failed(error)
+            self.log.failed(error)
             self._cursor.roll_back()
             raise
         if durable:
@@ -127,7 +127,7 @@ class Writer:
 
     def close(self) -> None:
         self.rest()
-        if self._log.is_doubtful:
+        if self.log.is_doubtful:
             self.connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         self.connection.close()
 
@@ -155,17 +155,17 @@ class Writer:
     def _mend_log(self) -> None:
         self._begin(self._wait_ms, durable=self._durable)
         try:
-            self._log.mend()
+            self.log.mend()
         finally:
             self._cursor.roll_back()
 
     def _checkpoint(self, mode: int) -> None:
         try:
-            if self._log.is_doubtful:
+            if self.log.is_doubtful:
                 self._mend_log()
             pages, copied = self.connection.wal_checkpoint(mode=mode)
         except (apsw.Error, LockedError) as error:
-            self._log.failed(error)
+            self.log.failed(error)
             # Nothing is lost: the log keeps everything, and if the disk is at fault the next commit says so.
             pages, copied = self.wal_pages, 0
         if pages == copied:
