@@ -8,10 +8,10 @@ import os
 import re
 from collections.abc import AsyncIterator, Callable, Coroutine
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, Required, TypedDict, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Final, Literal, Required, TypedDict, TypeVar, Unpack, cast, overload
 
 from pledger import errors
-from pledger.engine import listing
+from pledger.engine import listing, pausing
 from pledger.engine.ids import new_run_id
 from pledger.engine.port.answers import Answer, Existing, Started
 from pledger.engine.port.operations import IdConflictPolicy, IdReusePolicy, StartRun
@@ -27,8 +27,10 @@ from pledger.views import (
     CancelVerdict,
     Description,
     History,
+    PauseSummary,
     RunSummary,
     WorkerSummary,
+    pause_summary,
     run_summary,
     utc,
     worker_summary,
@@ -45,6 +47,7 @@ __all__ = [
     "History",
     "IdConflictPolicy",
     "IdReusePolicy",
+    "PauseSummary",
     "RunSummary",
     "WorkerSummary",
     "WorkflowHandle",
@@ -255,12 +258,13 @@ class Client:
         where = listing.parse(filter)
         before: int | None = None
         left = limit
+        pauses = await self.internals.store.read_pauses(self.internals.namespace)
         while left is None or left > 0:
             page = await self.internals.store.list_runs(
                 self.internals.namespace, where, min(left or listing.PAGE, listing.PAGE), before
             )
             for row in page:
-                yield run_summary(row)
+                yield run_summary(row, pausing.pauses_of(pauses, row))
             if len(page) < min(left or listing.PAGE, listing.PAGE):
                 return
             before = page[-1].run_key
@@ -269,6 +273,35 @@ class Client:
     async def count(self, filter: str = "") -> int:  # noqa: A002
         """How many runs meet the filter."""
         return await self.internals.store.count_runs(self.internals.namespace, listing.parse(filter))
+
+    async def pause(
+        self, kind: Literal["type", "queue", "namespace"], name: str = "", *, reason: str = "", by: str | None = None
+    ) -> PauseSummary:
+        """Have every run of a workflow type, of a task queue or of this client's namespace stand still.
+
+        Durable when this returns. Attempts that are under way end, and what they bring is kept; none begins, and no run
+        goes on: a worker lets go of what it holds when it next looks, within a second (PostgreSQL: at once, or within
+        four seconds when a notification is lost). Starts and messages are accepted and wait. No clock stops: what fell
+        due happens on `resume`. by: who asks; user@host by default.
+        """
+        scope = pausing.scope_of(self.internals.namespace, kind, name)
+        return pause_summary(await pausing.pause(self.internals, scope, reason, by))
+
+    async def resume(
+        self, kind: Literal["type", "queue", "namespace"], name: str = "", *, rate: float | None = None
+    ) -> PauseSummary | None:
+        """Lift a pause; what it was, or None when there was none.
+
+        rate: let at most so many runs, or activities that wait in the store, a second go on until what waits now has;
+        None: all at once. Raises InvalidPolicyError for a rate that is not more than 0.
+        """
+        scope = pausing.scope_of(self.internals.namespace, kind, name)
+        found = await pausing.resume(self.internals, scope, rate)
+        return None if found is None else pause_summary(found)
+
+    async def pauses(self) -> tuple[PauseSummary, ...]:
+        """What is paused in this namespace, single runs too, oldest first."""
+        return tuple(map(pause_summary, await self.internals.store.read_pauses(self.internals.namespace)))
 
     async def workers(self) -> tuple[WorkerSummary, ...]:
         """The worker processes of this namespace, and those that died and whose runs nobody has taken over yet."""

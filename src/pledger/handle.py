@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 
 from pledger import errors
-from pledger.engine import blocks
+from pledger.engine import blocks, pausing
 from pledger.engine.port.answers import Reply
 from pledger.engine.port.operations import Send, Terminate, inbox_room
 from pledger.engine.port.records import RunRow, RunStatus
@@ -19,7 +19,7 @@ from pledger.history.retry import milliseconds
 from pledger.history.state import fold
 from pledger.history.transition import StoredTransition, Transition
 from pledger.machine.definitions import WorkflowDefinition, handler_name
-from pledger.views import CancelVerdict, Description, History, run_summary, utc
+from pledger.views import CancelVerdict, Description, History, PauseSummary, pause_summary, run_summary, utc
 
 if TYPE_CHECKING:
     from pledger.client import Client
@@ -112,6 +112,8 @@ class WorkflowHandle(Generic[T]):
                 )
             if row.blocked is not None:
                 raise blocks.to_error(row.blocked, row.workflow_id, row.workflow_type, row.run_id)
+            if row.owner is None:
+                await self._refuse_paused(row)
             answer = await self._ask(row, name, encoded, timeout)
         handler = self._definition.queries.get(name) if self._definition is not None else None
         return payloads.decode(answer) if handler is None else handler.signature.decode_result(answer)
@@ -158,6 +160,24 @@ class WorkflowHandle(Generic[T]):
                 self._connection.terminated(row.run_key)
                 return
 
+    async def pause(self, reason: str = "", *, by: str | None = None) -> PauseSummary:
+        """Have the run stand still until `resume`. As `Client.pause`, for this run alone.
+
+        It can be terminated meanwhile; a request to cancel waits, as any message does. Raises RunClosedError.
+        """
+        row = await self._row()
+        if row.status != "running":
+            raise errors.RunClosedError(
+                f"{in_words(row)} is {row.status}: there is nothing left to pause. {_afterwards(row)}",
+                status=row.status,
+            )
+        return pause_summary(await pausing.pause(self._connection, pausing.scope_of_run(row), reason, by))
+
+    async def resume(self) -> PauseSummary | None:
+        """Have the run go on, unless its type, queue or namespace is paused too; the pause that is lifted, or None."""
+        found = await pausing.resume(self._connection, pausing.scope_of_run(await self._row()))
+        return None if found is None else pause_summary(found)
+
     async def describe(self) -> Description:
         """All there is to say about the run now: state, what it waits for, attempts, messages, owner.
 
@@ -167,8 +187,9 @@ class WorkflowHandle(Generic[T]):
         row = await self._row()
         history = await self._read_history(row)
         workers = await self._client.workers()
+        pauses = pausing.pauses_of(await store.read_pauses(row.namespace), row)
         return Description(
-            summary=run_summary(row),
+            summary=run_summary(row, pauses),
             history=history,
             state=fold(history.transitions),
             last_event=row.last_event,
@@ -181,6 +202,7 @@ class WorkflowHandle(Generic[T]):
             blocked=None if row.blocked is None else blocks.read(row.blocked),
             workers=workers,
             now=await self._client.now(),
+            pauses=tuple(map(pause_summary, pauses)),
         )
 
     async def history(self, *, until_damage: bool = False) -> History:
@@ -324,6 +346,17 @@ class WorkflowHandle(Generic[T]):
             f"no worker answered the query {name!r} of {in_words(row)} within {timeout.total_seconds():g} s. Start one "
             f"for task queue {row.task_queue!r}{where} that knows {row.workflow_type!r}: pledger worker your_module"
         )
+
+    async def _refuse_paused(self, row: RunRow) -> None:
+        """Nobody holds a paused run, so nobody can answer for it."""
+        found = pausing.pauses_of(await self._connection.store.read_pauses(row.namespace), row)
+        if held := next((each for each in found if each.rate is None), None):
+            what = "it" if held.scope.kind == "run" else f"{held.scope.kind} {held.scope.name!r}"
+            raise errors.NoWorkerError(
+                f"{in_words(row)} answers no query: {what} is paused by {held.paused_by} since "
+                f"{utc(held.paused_ms):%Y-%m-%d %H:%M:%S} UTC ({held.reason or 'no reason was given'}). Look at it "
+                f"with handle.describe(), or resume first"
+            )
 
     async def _newest(self, row: RunRow) -> Transition | None:
         """Raises CorruptHistoryError: what a client is told of the end of a run is what was recorded."""

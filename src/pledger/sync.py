@@ -13,9 +13,18 @@ import threading
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from datetime import timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, overload
 
-from pledger.client import CancelVerdict, Client, Description, History, RunSummary, WorkflowHandle, connect
+from pledger.client import (
+    CancelVerdict,
+    Client,
+    Description,
+    History,
+    PauseSummary,
+    RunSummary,
+    WorkflowHandle,
+    connect,
+)
 from pledger.errors import StoreError, UsageError
 from pledger.history import payloads
 from pledger.machine.definitions import ActivityDefinition
@@ -117,6 +126,22 @@ class SyncClient:
         count: int = self._wait(self._client.count(filter))
         return count
 
+    def pause(
+        self, kind: Literal["type", "queue", "namespace"], name: str = "", *, reason: str = "", by: str | None = None
+    ) -> PauseSummary:
+        pause: PauseSummary = self._wait(self._client.pause(kind, name, reason=reason, by=by))
+        return pause
+
+    def resume(
+        self, kind: Literal["type", "queue", "namespace"], name: str = "", *, rate: float | None = None
+    ) -> PauseSummary | None:
+        pause: PauseSummary | None = self._wait(self._client.resume(kind, name, rate=rate))
+        return pause
+
+    def pauses(self) -> tuple[PauseSummary, ...]:
+        pauses: tuple[PauseSummary, ...] = self._wait(self._client.pauses())
+        return pauses
+
     def _wait(self, call: Any) -> Any:
         if self._loop.is_closed() or threading.current_thread() is self._thread:
             if inspect.iscoroutine(call):
@@ -173,6 +198,14 @@ class SyncHandle:
 
     def terminate(self, reason: str = "") -> None:
         self._wait(self._handle.terminate(reason))
+
+    def pause(self, reason: str = "", *, by: str | None = None) -> PauseSummary:
+        pause: PauseSummary = self._wait(self._handle.pause(reason, by=by))
+        return pause
+
+    def resume(self) -> PauseSummary | None:
+        pause: PauseSummary | None = self._wait(self._handle.resume())
+        return pause
 
     def describe(self) -> Description:
         description: Description = self._wait(self._handle.describe())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -12,6 +12,7 @@ from typing import Any
 from pledger import errors
 from pledger.engine import blocks
 from pledger.engine.callbacks import in_callback
+from pledger.engine.port.pauses import Pause, PauseKind
 from pledger.engine.port.records import AttemptRecord, Message, RunRow, RunStatus, SessionRow, TaskRow
 from pledger.history import payloads, view
 from pledger.history.state import RunState
@@ -24,8 +25,29 @@ from pledger.machine.machine import Machine
 
 
 @dataclass(frozen=True, slots=True)
+class PauseSummary:
+    """What stands still because somebody said so. kind: "run", "type", "queue" or "namespace". name: of a run its
+    workflow id, and run_id says which run of it. since: with zone (UTC).
+
+    rate: how many a second go on while it is being lifted, or None while nothing does; of `backlog` that waited when
+    that began `released` have.
+    """
+
+    kind: PauseKind
+    name: str
+    reason: str
+    paused_by: str
+    since: datetime
+    run_id: str | None = None
+    rate: float | None = None
+    backlog: int = 0
+    released: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class RunSummary:
-    """One run of a list. Times with zone (UTC). closed: None while open. blocked: why it stands still, or None."""
+    """One run of a list. Times with zone (UTC). closed: None while open. blocked: why it stands still, or None.
+    paused: the same, where somebody said so."""
 
     workflow_id: str
     run_id: str
@@ -35,6 +57,7 @@ class RunSummary:
     started: datetime
     closed: datetime | None
     blocked: str | None
+    paused: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +130,8 @@ class History:
 class Description:
     """One run in full. state: what its history amounts to. pending: activities that wait in the store (retries, other
     queues). owner: the worker that holds it, or None. due: when it goes on by itself, or None when only a message can
-    wake it. inbox: messages not yet in its history. workers: all of this ledger. now: the store's time."""
+    wake it. inbox: messages not yet in its history. workers: all of this ledger. now: the store's time. pauses: those
+    that hold it."""
 
     summary: RunSummary
     history: History
@@ -122,6 +146,7 @@ class Description:
     blocked: dict[str, Any] | None
     workers: tuple[WorkerSummary, ...]
     now: datetime
+    pauses: tuple[PauseSummary, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +174,24 @@ def worker_summary(session: SessionRow, now_ms: int) -> WorkerSummary:
     )
 
 
-def run_summary(row: RunRow) -> RunSummary:
+def pause_summary(pause: Pause) -> PauseSummary:
+    scope = pause.scope
+    is_run = scope.kind == "run"
+    return PauseSummary(
+        scope.kind,
+        scope.workflow_id if is_run else scope.name,
+        pause.reason,
+        pause.paused_by,
+        utc(pause.paused_ms),
+        scope.name if is_run else None,
+        pause.rate,
+        pause.backlog,
+        pause.released,
+    )
+
+
+def run_summary(row: RunRow, pauses: Sequence[Pause] = ()) -> RunSummary:
+    """pauses: those that hold it."""
     return RunSummary(
         row.workflow_id,
         row.run_id,
@@ -159,7 +201,14 @@ def run_summary(row: RunRow) -> RunSummary:
         utc(row.started_ms),
         None if row.closed_ms is None else utc(row.closed_ms),
         None if row.blocked is None else _in_short(blocks.read(row.blocked)),
+        _why_paused(pauses[0]) if pauses else None,
     )
+
+
+def _why_paused(pause: Pause) -> str:
+    """Like `queue 'gpu' by ada@ops: the model is wrong`."""
+    what = "" if pause.scope.kind == "run" else f"{pause.scope.kind} {pause.scope.name!r} "
+    return f"{what}by {pause.paused_by}{': ' + pause.reason if pause.reason else ''}"
 
 
 def _in_short(block: dict[str, Any]) -> str:

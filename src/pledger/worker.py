@@ -44,6 +44,7 @@ class Worker:
     for so long is interrupted and its run blocked; None: never.
     max_history_events: a run at this bound is parked with its state intact. payload_bytes_max: of one
     value; None for that of the client.
+    paused: pause the namespace, unless it is, before anything is taken: after an incident. See `Client.resume`.
     Raises UsageError for what is no definition, or two of one name; InvalidPolicyError for values out of range.
     """
 
@@ -66,6 +67,7 @@ class Worker:
         deadlock_timeout: timedelta | None = timedelta(seconds=30),
         payload_bytes_max: int | None = None,
         max_history_events: int = 500_000,
+        paused: bool = False,
     ) -> None:
         self._client = client
         self._workflows = _by_name((WorkflowDefinition.of(each) for each in workflows), "workflow")
@@ -88,6 +90,7 @@ class Worker:
             raise InvalidPolicyError(f"Worker(lease={lease}) must be at least 0.1 s")
         self._grace_s = grace.total_seconds()
         self._task_queue = task_queue
+        self._paused = paused
         self._build_id = build_id
         self._identity = identity or f"{os.getpid()}@{socket.gethostname()}"
         self._deadlock_s = deadlock_timeout.total_seconds() if deadlock_timeout is not None else 0.0
@@ -130,8 +133,24 @@ class Worker:
             watchdog=Watchdog(warn_s=min(2.0, self._deadlock_s or 2.0), limit_s=self._deadlock_s),
             randomness=random.Random(self._client.internals.entropy(16)),  # noqa: S311 - jitter and samples
         )
+        if self._paused:
+            await self._pause()
         await self._engine.start()
         return self
+
+    async def _pause(self) -> None:
+        """One that is being lifted is let alone: a worker that starts does not undo what a person has begun."""
+        places = [each for each in await self._client.pauses() if each.kind == "namespace"]
+        if not places:
+            reason = f"worker {self._identity} was started paused"
+            places = [await self._client.pause("namespace", reason=reason, by=self._identity)]
+        logger.warning(
+            "namespace %r is paused by %s since %s (%s): nothing goes on until `pledger resume namespace`",
+            places[0].name,
+            places[0].paused_by,
+            places[0].since.isoformat(timespec="seconds"),
+            places[0].reason,
+        )
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

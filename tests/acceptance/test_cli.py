@@ -184,6 +184,48 @@ def test_terminate_ends_a_run_at_once(project: Project) -> None:
     assert project.pledger("terminate", "slow-1", "--json", code=7).error["status"] == "terminated"
 
 
+# Pausing --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_paused_run_says_who_why_and_what_to_do(at_work: Project) -> None:
+    at_work.pledger("start", "Approval", "--id", "approval-1")
+    paused = at_work.pledger("pause", "run", "approval-1", "--reason", "wait for the call")
+    assert paused.out == "run approval-1 is paused; to go on: pledger resume run approval-1\n"
+    at_work.pledger("signal", "approval-1", "approve", '"7"')
+    [first, *_] = [line for line in at_work.pledger("show", "approval-1").out.splitlines() if line.startswith("It ")]
+    assert first.startswith("It is paused by ")
+    assert first.endswith("(wait for the call). To go on: pledger resume run approval-1")
+    [row] = at_work.pledger("list").out.splitlines()[1:]
+    assert " paused " in row
+    assert row.endswith(": wait for the call")
+    assert "run approval-1 by " in at_work.pledger("doctor").out
+    [pause] = at_work.pledger("paused", "--json").json["pauses"]
+    assert (pause["kind"], pause["name"], pause["reason"]) == ("run", "approval-1", "wait for the call")
+    assert at_work.pledger("resume", "run", "approval-1").out == "run approval-1 goes on\n"
+    until(lambda: at_work.pledger("show", "approval-1", "--json").json["run"]["status"] == "completed")
+    assert at_work.pledger("paused").err == "nothing is paused\n"
+    assert at_work.pledger("resume", "run", "approval-1").err.startswith("run approval-1 is not paused")
+
+
+def test_after_an_incident_workers_start_paused_and_runs_go_on_little_by_little(project: Project) -> None:
+    with project.worker("--paused"):
+        project.pledger("start", "fulfil", "{}", "--id", "order-1")
+        assert "is paused by" in project.pledger("show", "order-1").out
+        assert project.pledger("paused").out.splitlines()[1].startswith("namespace  default")
+        lifted = project.pledger("resume", "namespace", "--rate", "10")
+        assert lifted.out == "namespace default goes on, 10 a second; `pledger paused` shows how far it is\n"
+        until(lambda: project.pledger("show", "order-1", "--json").json["run"]["status"] == "completed")
+
+
+def test_what_cannot_be_paused(project: Project) -> None:
+    project.pledger("start", "fulfil", "{}", "--id", "order-1")
+    assert "name the run that is meant" in project.pledger("pause", "run", code=2).err
+    assert "a queue to be paused has a name" in project.pledger("pause", "queue", code=2).err
+    assert "--rate is for what has many runs" in project.pledger("resume", "run", "order-1", "--rate", "1", code=2).err
+    assert "must be at least 0.001 a second" in project.pledger("resume", "namespace", "--rate", "0", code=2).err
+    assert "no workflow 'order-2'" in project.pledger("pause", "run", "order-2", code=3).err
+
+
 # Looking --------------------------------------------------------------------------------------------------------------
 
 

@@ -14,6 +14,7 @@ from pledger.cli.exits import MEANINGS
 from pledger.cli.history import history
 from pledger.cli.listing import list_runs
 from pledger.cli.messages import query, signal
+from pledger.cli.pausing import pause, paused, resume
 from pledger.cli.replay import replay
 from pledger.cli.show import show
 from pledger.cli.start import start
@@ -43,6 +44,9 @@ app.command(context_settings=_TAKES_JSON)(signal)
 app.command(context_settings=_TAKES_JSON)(query)
 app.command()(cancel)
 app.command()(terminate)
+app.command()(pause)
+app.command()(resume)
+app.command()(paused)
 app.command()(replay)
 app.command()(check)
 app.command()(backup)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Final
 
@@ -14,7 +14,7 @@ from pledger.cli.exits import Exit, NoLedgerError
 from pledger.cli.ledger import opened
 from pledger.cli.ledger_checks import Check, ledger_checks
 from pledger.cli.output import Output, Styled
-from pledger.client import Client, WorkerSummary
+from pledger.client import Client, PauseSummary, WorkerSummary
 from pledger.version import __version__
 
 _STYLES: Final = {"ok": "green", "warn": "yellow", "fail": "bold red"}
@@ -56,11 +56,12 @@ async def _examine(url: str, namespace: str) -> list[Check]:
         async with opened(url, namespace) as client:
             ledger = await client.ledger()
             crowd = await _crowd(client)
+            pauses = await client.pauses()
     except NoLedgerError:
         raise
     except errors.StoreError as error:
         return [Check("ledger", "fail", str(error), "mend this first: everything else needs the ledger")]
-    return [*ledger_checks(ledger), *crowd_checks(crowd)]
+    return [*ledger_checks(ledger), *crowd_checks(crowd), pause_check(pauses)]
 
 
 async def _crowd(client: Client) -> Crowd:
@@ -113,6 +114,15 @@ def crowd_checks(crowd: Crowd) -> Iterator[Check]:
         )
     else:
         yield Check("runs", "ok", f"{crowd.open_runs:,} open, none blocked")
+
+
+def pause_check(pauses: Sequence[PauseSummary]) -> Check:
+    if not pauses:
+        return Check("pauses", "ok", "nothing is paused")
+    oldest = pauses[0]
+    found = f"{oldest.kind} {words.printable(oldest.name)} by {words.printable(oldest.paused_by)}"
+    more = f" and {len(pauses) - 1:,} more" if len(pauses) > 1 else ""
+    return Check("pauses", "warn", f"{found}{more}", "see them: pledger paused; to go on: pledger resume")
 
 
 def _show(output: Output, checks: list[Check]) -> None:

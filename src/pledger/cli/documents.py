@@ -13,7 +13,7 @@ from pledger import errors
 from pledger.cli.exits import exit_of
 from pledger.cli.timeline import Entry
 from pledger.cli.waits import Wait
-from pledger.client import Description, RunSummary
+from pledger.client import Description, PauseSummary, RunSummary
 from pledger.engine.port.records import AttemptRecord, Message
 from pledger.history import failures
 from pledger.history.failures import Failure
@@ -50,6 +50,21 @@ def run_summary(run: RunSummary) -> dict[str, Any]:
         "started": _iso(run.started),
         "closed": _iso(run.closed),
         "blocked": run.blocked,
+        "paused": run.paused,
+    }
+
+
+def pause(found: PauseSummary) -> dict[str, Any]:
+    return {
+        "kind": found.kind,
+        "name": found.name,
+        "run_id": found.run_id,
+        "reason": found.reason,
+        "paused_by": found.paused_by,
+        "since": _iso(found.since),
+        "rate": found.rate,
+        "backlog": found.backlog,
+        "released": found.released,
     }
 
 
@@ -64,6 +79,7 @@ def run_in_full(run: Description, entries: list[Entry], waits: list[Wait]) -> di
         "inbox": [_message(each) for each in run.inbox],
         "undelivered": [_message(each) for each in run.undelivered],
         "blocked": run.blocked,
+        "pauses": [pause(each) for each in run.pauses],
         "damage": None if run.history.damage is None else str(run.history.damage),
     }
 

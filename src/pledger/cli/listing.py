@@ -56,7 +56,7 @@ def list_runs(
 
 def _show(output: Output, found: list[RunSummary], now_ms: int) -> None:
     with_run_id = output.width is None or output.width >= _WIDE
-    with_reason = any(each.blocked for each in found)
+    with_reason = any(each.blocked or each.paused for each in found)
     headers = ["WORKFLOW ID", "RUN ID", "TYPE", "STATUS", "STARTED", "TOOK", "WHY"]
     shown = [header for header in headers if {"RUN ID": with_run_id, "WHY": with_reason}.get(header, True)]
     rows = [dict(zip(headers, _row(each, now_ms, output.cell_chars_max), strict=True)) for each in found]
@@ -64,7 +64,7 @@ def _show(output: Output, found: list[RunSummary], now_ms: int) -> None:
 
 
 def _row(run: RunSummary, now_ms: int, cell: int) -> tuple[Words, ...]:
-    status = "blocked" if run.blocked else run.status
+    status = "blocked" if run.blocked else "paused" if run.paused else run.status
     started_ms = words.milliseconds(run.started)
     ended_ms = now_ms if run.closed is None else words.milliseconds(run.closed)
     took = words.duration(ended_ms - started_ms)
@@ -75,5 +75,5 @@ def _row(run: RunSummary, now_ms: int, cell: int) -> tuple[Words, ...]:
         Styled(status, STATUS_STYLES.get(status, "")),
         words.moment(started_ms, now_ms),
         f"{took} …" if run.closed is None else took,
-        words.one_line(run.blocked or "", cell),
+        words.one_line(run.blocked or run.paused or "", cell),
     )

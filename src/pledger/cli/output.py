@@ -40,6 +40,7 @@ STATUS_STYLES: Final = {
     "cancelled": "yellow",
     "continued_as_new": "dim",
     "blocked": "bold red",
+    "paused": "yellow",
 }
 
 

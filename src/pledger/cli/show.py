@@ -88,7 +88,7 @@ class _View:
     def header(self, run: Description) -> None:
         summary = run.summary
         started_ms = words.milliseconds(summary.started)
-        status = "blocked" if run.blocked is not None else summary.status
+        status = "blocked" if run.blocked is not None else "paused" if summary.paused else summary.status
         pairs: dict[str, Words] = {
             "workflow": Styled(summary.workflow_id, "bold"),
             "type": summary.workflow_type,

@@ -6,6 +6,7 @@ time it comes, the failure it comes after, and what a person can do where nothin
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
@@ -17,7 +18,7 @@ from pledger.engine.port.records import TaskRow
 from pledger.history import failures
 from pledger.history.state import PendingActivity
 
-Kind: TypeAlias = Literal["block", "start", "activity", "timer", "message", "inbox", "deadline", "worker"]
+Kind: TypeAlias = Literal["block", "start", "activity", "timer", "message", "inbox", "deadline", "worker", "pause"]
 
 #: Characters of a failure's message.
 _MESSAGE_CHARS: Final = 200
@@ -53,8 +54,29 @@ def waits(run: Description) -> list[Wait]:
         return []
     now_ms = words.milliseconds(run.now)
     if run.blocked is not None:
-        return [_block(run, now_ms)]
-    return [*_reasons(run, now_ms), *_not_handled(run), *_deadline(run, now_ms), *_carriers(run, now_ms)]
+        return [_block(run, now_ms), *_pauses(run, now_ms)]
+    return [
+        *_pauses(run, now_ms),
+        *_reasons(run, now_ms),
+        *_not_handled(run),
+        *_deadline(run, now_ms),
+        *_carriers(run, now_ms),
+    ]
+
+
+def _pauses(run: Description, now_ms: int) -> Iterator[Wait]:
+    """What somebody has said that it, or all of its kind, shall wait for."""
+    for pause in run.pauses:
+        what = "is paused" if pause.kind == "run" else f"waits: {pause.kind} {words.printable(pause.name)} is paused"
+        since = words.moment(words.milliseconds(pause.since), now_ms)
+        why = words.one_line(pause.reason, _MESSAGE_CHARS) or "no reason was given"
+        said = f"{what} by {words.printable(pause.paused_by)} since {since} ({why})"
+        if pause.rate is None:
+            name = shlex.quote(words.printable(pause.name))
+            yield Wait("pause", f"{said}. To go on: pledger resume {pause.kind} {name}", needs_help=True)
+        else:
+            pace = f"{pause.released:,} of {pause.backlog:,} went on, {pause.rate:g} a second"
+            yield Wait("pause", f"{said}, and that is being lifted: {pace}")
 
 
 def _reasons(run: Description, now_ms: int) -> Iterator[Wait]:
@@ -158,7 +180,7 @@ def _carriers(run: Description, now_ms: int) -> Iterator[Wait]:
             f"Start one: {words.worker_command(queue, run.history.identity.namespace)}",
             needs_help=True,
         )
-    elif run.owner is None and _is_overdue(run, now_ms):
+    elif run.owner is None and not run.pauses and _is_overdue(run, now_ms):
         names = ", ".join(each.identity for each in live)
         yield Wait(
             "worker",

@@ -86,6 +86,10 @@ BuildId: TypeAlias = Annotated[
 Identity: TypeAlias = Annotated[
     str | None, typer.Option("--identity", help="What people call this process.", show_default="pid@host")
 ]
+Paused: TypeAlias = Annotated[
+    bool,
+    typer.Option("--paused", help="Pause the namespace before anything is taken, unless it is: see `pledger resume`."),
+]
 Durable: TypeAlias = Annotated[
     Durability, typer.Option("--durability", help="What commits survive: power loss, or only the process's death.")
 ]
@@ -106,6 +110,7 @@ def worker(
     verify: Verify = 0.01,
     build_id: BuildId = None,
     identity: Identity = None,
+    paused: Paused = False,
     durability: Durable = Durability.POWER,
     log_level: Annotated[LogLevel, typer.Option("--log-level")] = LogLevel.INFO,
     url: options.Url = options.DEFAULT_URL,
@@ -130,6 +135,7 @@ def worker(
         "verify": verify,
         "build_id": build_id,
         "identity": identity,
+        "paused": paused,
     }
     ledger = opened(url, namespace, may_create=True, durability=durability, payload_bytes_max=payload_bytes_max)
     where = shown(url) if namespace == "default" else f"namespace {namespace!r} in {shown(url)}"

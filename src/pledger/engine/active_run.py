@@ -20,6 +20,7 @@ class ActiveRun:
     outcomes: those among the inputs that attempts of this worker brought; outcomes_applied: those that are in flight.
     head, last_event, time_ms: of its newest durable transition. code: identity last recorded in its history.
     deadline_ms: when the run times out, or None. in_flight: a transition is being committed (at most one).
+    held: it is paused, and makes no transition until it leaves or is resumed.
     gone: it left memory; nothing may act for it any more. taken: message_keys that became inputs; delivered: those of
     them whose transition is durable.
     waiting: called, with the machine at rest, once nothing is in flight (queries).
@@ -35,6 +36,7 @@ class ActiveRun:
         "fence",
         "gone",
         "head",
+        "held",
         "identity",
         "in_flight",
         "inputs",
@@ -73,6 +75,7 @@ class ActiveRun:
         self.in_flight = False
         self.ready = False
         self.releasing = False
+        self.held = False
         self.gone = False
         self.closed = False
         self.armed_ms: int | None = None

@@ -228,7 +228,8 @@ class Engine:
 
     def takes(self, workflow_type: str, task_queue: str) -> bool:
         """Whether a run may be born here."""
-        return not self._stopping and task_queue == self.task_queue and workflow_type in self.workflows
+        known = task_queue == self.task_queue and workflow_type in self.workflows
+        return known and not self._stopping and self.runs.pauses.takes(workflow_type)
 
     def begin(
         self, start: StartRun, started: RunStarted, identity: RunIdentity, done: Callable[[Answer], None]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
 from pledger import errors
@@ -204,6 +204,7 @@ class Intake:
         """See to all that the store holds for this worker. Mostly that is nothing, and took one question."""
         place = (self._namespace, self._task_queue)
         outlook = await self._store.look(self._session_key(), now_ms, *place, self._runs.codes, held)
+        self._runs.pauses.learn(outlook.pauses, outlook.paused)
         if outlook.overdue:
             await self._store.bury_sessions(self._namespace)
         if outlook.woken:
@@ -217,13 +218,23 @@ class Intake:
                 self._expire(task)
         is_due = outlook.due_ms is not None and outlook.due_ms <= now_ms
         if is_due or outlook.overdue or outlook.unblocked:
-            taken = await self._claim_tasks(now_ms) + await self._claim_runs(now_ms)
+            tasks = await self._claim_tasks(now_ms, self._store.claim_tasks)
+            taken = tasks + await self._claim_runs(now_ms, self._store.claim_runs)
             if taken:
                 self._changed = True  # there may be more, and another thing is the next one due
                 return
+        await self._take_lifted(now_ms)
         if outlook.due_ms is not None:
             # What is due and was not taken waits for a worker that knows its type, or for room here: not now.
             self.due(self._clock.now_ms() + NOT_NOW_MS if is_due else outlook.due_ms)
+
+    async def _take_lifted(self, now_ms: int) -> None:
+        """What pauses that are being lifted let go on now."""
+        look_ms = self._runs.pauses.lift_look_ms()
+        if look_ms is not None:
+            await self._claim_tasks(now_ms, self._store.claim_lifted_tasks)
+            await self._claim_runs(now_ms, self._store.claim_lifted_runs)
+            self.due(self._clock.now_ms() + look_ms)
 
     def _some_held(self) -> list[int]:
         """Runs of ours, a part of them each time: when another process ends one from outside, nobody tells us."""
@@ -232,7 +243,7 @@ class Intake:
         self._looked_at = self._looked_at + CLAIM_MAX if len(part) == CLAIM_MAX else 0
         return part
 
-    async def _claim_tasks(self, now_ms: int) -> int:
+    async def _claim_tasks(self, now_ms: int, claim: Callable[..., Awaitable[list[TaskRow]]]) -> int:
         """Start what is due and may start here; how many. They come before runs: they finish what has begun."""
         place = (self._namespace, self._task_queue)
         started = 0
@@ -242,20 +253,20 @@ class Intake:
             tasks = []
             if slots:
                 with self._activities.slots.kept(types, slots):
-                    tasks = await self._store.claim_tasks(self._session_key(), now_ms, *place, types, slots)
+                    tasks = await claim(self._session_key(), now_ms, *place, types, slots)
             for task in tasks:
                 self._activities.start_claimed(task, _identity_of(task))
             started += len(tasks)
             self._tasks_wait = self._tasks_wait or len(tasks) == slots
         return started
 
-    async def _claim_runs(self, now_ms: int) -> int:
+    async def _claim_runs(self, now_ms: int, claim: Callable[..., Awaitable[list[RunRow]]]) -> int:
         """Take what is due, as far as there is room; how many."""
         room = min(self._cached_max + CLAIM_MAX - len(self._runs.active) - len(self._loads), CLAIM_MAX)
         if room <= 0 or not self._runs.definitions:
             return 0
         place = (self._namespace, self._task_queue)
-        rows = await self._store.claim_runs(self._session_key(), now_ms, *place, self._runs.codes, room)
+        rows = await claim(self._session_key(), now_ms, *place, self._runs.codes, room)
         for row in rows:
             self._load(row)
         return len(rows)

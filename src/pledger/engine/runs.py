@@ -18,6 +18,7 @@ from pledger.engine import blocks
 from pledger.engine.active_run import ActiveRun
 from pledger.engine.alarms import Alarms
 from pledger.engine.building import Builder, InFlight
+from pledger.engine.pauses import KnownPauses
 from pledger.engine.port.answers import Reply, Started
 from pledger.engine.port.operations import Block, PutTask, Release
 from pledger.history import events, failures, tracebacks, transition
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from pledger.engine.attempt import Attempt
     from pledger.engine.committer import Committer
     from pledger.engine.port.answers import Answer
-    from pledger.engine.port.operations import StartRun
+    from pledger.engine.port.operations import Append, StartRun
     from pledger.engine.port.records import RunStatus, TaskRow
     from pledger.engine.session import LedgerClock
     from pledger.engine.watchdog import Watchdog
@@ -100,6 +101,7 @@ class Runs:
         self.births_in_flight = 0
         self._births: deque[tuple[StartRun, events.RunStarted, RunIdentity, Callable[[Answer], None]]] = deque()
         self._alarms = Alarms(loop, clock, self._ring)
+        self.pauses = KnownPauses(self, loop, task_queue)
         committer.on_turn(self.prepare)
 
     @property
@@ -124,7 +126,9 @@ class Runs:
         """A claimed run was loaded, with what waited for it: it lives here from now on."""
         self.active[run.run_key] = run
         self.arm(run)
-        if run.inputs:
+        if self.pauses.covers(run):
+            self.pauses.set_aside(run)
+        elif run.inputs:
             self.make_ready(run)
 
     def begin(
@@ -222,7 +226,7 @@ class Runs:
                     while self._ready:
                         run = self._ready.popleft()
                         run.ready = False
-                        if not (run.gone or run.in_flight or run.releasing):
+                        if not (run.gone or run.in_flight or run.releasing or run.held):
                             self._activate(run, now_ms)
                     while self._births:
                         self._bear(*self._births.popleft(), now_ms)
@@ -354,12 +358,12 @@ class Runs:
             self.activities.unreserve(built.eager)
             return
         self.active[run.run_key] = self.active.pop(run.run_key)  # newest last: see _evict
+        if run.held:
+            self.pauses.won(built)
         for event_id, command in built.eager:
             self.activities.start_eager(run.run_key, run.fence, run.identity, event_id, command, append.time_ms)
-        for row in append.unwritten:
-            self.activities.row_written(run.fence, row)
-        for event_id in append.cancelled:
-            self.activities.cancel(run.run_key, event_id, "the workflow cancelled the activity")
+        if append.cancelled:
+            self._cancel(run, append)
         if append.tasks or append.cancelled:
             self._listener.task_queued(append.time_ms)
         if append.due_ms is not None:
@@ -368,6 +372,13 @@ class Runs:
             self.make_ready(run)
         else:
             self._rest(run)
+
+    def _cancel(self, run: ActiveRun, append: Append) -> None:
+        """Tell the attempts that the transition has cancelled. Their rows come with it: see `unwritten_row`."""
+        for row in append.unwritten:
+            self.activities.row_written(run.fence, row)
+        for event_id in append.cancelled:
+            self.activities.cancel(run.run_key, event_id, "the workflow cancelled the activity")
 
     def _rest(self, run: ActiveRun) -> None:
         if run.waiting:

@@ -165,6 +165,10 @@ class TaskRows:
         self.unwritten[put.task.run_key, put.task.event_id] = put
         self._committer.submit(put, lambda answer: self._put(put, answer))
 
+    def has_unwritten_put(self, run_key: int) -> bool:
+        """Whether the row of a next attempt of the run is on its way."""
+        return any(key == run_key and isinstance(write, PutTask) for (key, _), write in self.unwritten.items())
+
     def hold(self, run_key: int) -> None:
         """Until `left`, the ends of the run's attempts wait: the rows that they end are on their way."""
         self._held[run_key] = []

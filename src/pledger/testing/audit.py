@@ -8,7 +8,7 @@ the simulation stops at the first.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, Final, assert_never
 
 import msgspec
 
@@ -41,6 +41,10 @@ if TYPE_CHECKING:
     from pledger.store.memory.state import State
     from pledger.testing.views import View
     from pledger.testing.world import Activity
+
+
+#: The verbs that give a session something to do.
+CLAIMS: Final = frozenset({"claim_runs", "claim_tasks", "claim_lifted_runs", "claim_lifted_tasks"})
 
 
 @dataclass(slots=True)

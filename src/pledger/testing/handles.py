@@ -15,6 +15,7 @@ from pledger.engine.port.operations import Operation
 from pledger.engine.port.verbs import Store
 from pledger.store.memory import MemoryStore, State
 from pledger.store.memory.store import commit
+from pledger.testing.audit import CLAIMS
 from pledger.testing.notes import in_short
 from pledger.testing.views import StateView
 from pledger.testing.weather import Weather
@@ -133,7 +134,7 @@ class SimulatedStore(MemoryStore):
         self._auditor.read_clock()
         if rule.__name__ == "open_session":
             self._process.sessions[result.session_key] = result
-        elif rule.__name__ in {"claim_runs", "claim_tasks"}:
+        elif rule.__name__ in CLAIMS:
             self._auditor.look_at_claim(self._process.sessions[args[0]], result)
         elif rule.__name__ in {"close_session", "bury_sessions"}:
             self._auditor.check_all_wakers(self._view)

@@ -30,6 +30,7 @@ from pledger.store.sqlite.database import Database, enter_database
 from pledger.store.sqlite.host import Host
 from pledger.store.sqlite.store import SqliteStore
 from pledger.store.sqlite.writer import Cursor, LockedError
+from pledger.testing.audit import CLAIMS
 from pledger.testing.disk import Disk
 from pledger.testing.disk_vfs import DiskVfs, Peace
 from pledger.testing.disk_weather import DiskWeather
@@ -322,7 +323,7 @@ class SimulatedSqliteStore(SqliteStore):
             self._process.note(in_short(verb, args, result))
         if verb == "open_session":
             self._process.sessions[result.session_key] = result
-        elif verb in {"claim_runs", "claim_tasks"}:
+        elif verb in CLAIMS:
             self._auditor.look_at_claim(self._process.sessions[args[0]], result)
         elif verb in {"close_session", "bury_sessions"}:
             with self._vfs.calm():

@@ -32,6 +32,7 @@ READS: Final = frozenset(
         "read_sessions",
         "look",
         "read_mail",
+        "read_pauses",
     }
 )
 #: How long a verb takes, in seconds: mostly, and when the store is slow.

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from pledger.cli.doctor import Crowd, crowd_checks
+from pledger.cli.doctor import Crowd, crowd_checks, pause_check
 from pledger.cli.ledger_checks import Check, ledger_checks
-from tests.unit.cli.runs import worker
+from pledger.client import PauseSummary
+from tests.unit.cli.runs import at, worker
 
 
 @pytest.fixture
@@ -166,3 +167,10 @@ def test_a_server_that_may_forget_warns(served: dict[str, Any]) -> None:
     found = check({**served, "synchronous_commit": "off"}, "durability")
     assert found.state == "warn"
     assert "synchronous_commit=on" in found.action
+
+
+def test_a_pause_warns() -> None:
+    assert pause_check(()).state == "ok"
+    pauses = [PauseSummary("queue", name, "", "ada@ops", at(0)) for name in ("gpu", "eu")]
+    found = pause_check(pauses)
+    assert (found.state, found.found) == ("warn", "queue gpu by ada@ops and 1 more")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from pledger.cli.waits import Wait, waits
-from pledger.client import Description
+from pledger.client import Description, PauseSummary
 from pledger.engine.port.records import Message
 from pledger.history import events
 from pledger.history.failures import Failure
@@ -206,3 +206,18 @@ def test_a_bug_is_shown_with_the_line_that_has_it_and_the_way_out() -> None:
 def test_a_poison_run_tells_the_ways_out() -> None:
     [text] = texts(Run().then(0, START).describe(9, blocked=block("poison", "5 workers in a row took this run")))
     assert "another --build-id" in text
+
+
+def test_a_pause_says_who_why_since_when_and_how_it_ends() -> None:
+    run = Run().then(0, START, schedule())
+    alone = PauseSummary("run", "order-7421", "wait for the call", "ada@ops", at(3), "01J9X000000000000000000000")
+    place = PauseSummary("queue", "g", "", "bob@ops", at(4))
+    lifted = PauseSummary("type", "t", "why", "ada@ops", at(5), rate=1, backlog=4, released=1)
+    found = waits(run.describe(9, workers=(worker(),), due=at(1), pauses=(alone, place, lifted)))
+    assert [each.text for each in found[:3]] == [
+        "is paused by ada@ops since 18:40:03 (wait for the call). To go on: pledger resume run order-7421",
+        "waits: queue g is paused by bob@ops since 18:40:04 (no reason was given). To go on: pledger resume queue g",
+        "waits: type t is paused by ada@ops since 18:40:05 (why), and that is being lifted: 1 of 4 went on, 1 a second",
+    ]
+    assert [each.needs_help for each in found[:3]] == [True, True, False]
+    assert not any("no worker takes it" in each.text for each in found)

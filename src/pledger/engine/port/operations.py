@@ -85,6 +85,8 @@ class StartRun(Write):
 class Release(Write):
     """The owner lets go of a run that is not changed. due_ms: as in RunRow. Answered WON or LOST.
 
+    tasks: as in Block, for a run that is paused while its activities go on.
+
     A run whose inbox holds waiting messages, or that has a task with an outcome, becomes due at once whatever due_ms
     says: a sender that saw this owner has stored no wake-up.
     """
@@ -92,6 +94,7 @@ class Release(Write):
     run_key: int
     fence: int
     due_ms: int | None
+    tasks: Sequence[TaskRow] = ()
 
 
 class Block(Write):

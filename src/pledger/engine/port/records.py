@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import msgspec
+
+if TYPE_CHECKING:
+    from pledger.engine.port.pauses import Pause
 
 RunStatus: TypeAlias = Literal[
     "running", "completed", "compensated", "failed", "cancelled", "terminated", "timed_out", "continued_as_new"
@@ -141,7 +144,9 @@ class Outlook(Record, frozen=True):
     overdue: some session of its namespace has outlived its lease, by the store's own clock. woken: there is news for a
     run of its own. expired: a queued task of its namespace has waited too long. unblocked: a run of its queue was
     blocked by other code than the session has. ended: of the runs it asked about, those that are not open any more.
-    due_ms: when the next ownerless run or queued task of its queue is due, or None; may be in the past.
+    due_ms: when the next ownerless run or queued task of its queue is due, or None; may be in the past. What is
+    paused is not counted.
+    pauses: those of its namespace but those of single runs. paused: of its own runs, those that are paused singly.
     """
 
     overdue: bool
@@ -150,6 +155,8 @@ class Outlook(Record, frozen=True):
     unblocked: bool
     ended: tuple[int, ...]
     due_ms: int | None
+    pauses: tuple[Pause, ...] = ()
+    paused: tuple[int, ...] = ()
 
 
 class Request(Record, frozen=True):

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from pledger.engine.port.answers import Answer
 from pledger.engine.port.operations import Operation
+from pledger.engine.port.pauses import Pauses
 from pledger.engine.port.records import (
     AttemptRecord,
     Condition,
@@ -90,7 +91,7 @@ class Tasks(Protocol):
         self, session_key: int, now_ms: int, namespace: str, task_queue: str, activity_types: Sequence[str], limit: int
     ) -> list[TaskRow]:
         """Start due queued rows in this session's name, oldest due first: state, owner and started_ms are set (of a
-        lost attempt started_ms stays, for the log).
+        lost attempt started_ms stays, for the log). None of a run, type, queue or namespace that is paused.
 
         Durable before it returns: this is the record of the attempt (intent before effect).
         """
@@ -149,7 +150,7 @@ class Sessions(Protocol):
         """Take ownerless open runs that are due or have mail, oldest due first; owner and fence are the new ones.
 
         codes: the workflow types that the session can run, each with the identity of its code. A blocked run is taken
-        only when its blocked_code differs from that; taking it clears the block.
+        only when its blocked_code differs from that; taking it clears the block. One that is paused is not taken.
         """
         ...
 
@@ -195,7 +196,7 @@ class Requests(Protocol):
         ...
 
 
-class Store(Ledger, Mailbox, Tasks, Sessions, Requests, Transactions, Protocol):
+class Store(Ledger, Mailbox, Tasks, Sessions, Requests, Pauses, Transactions, Protocol):
     """One database.
 
     look_every_s: how long a worker may go without a look of its own: so late is noticed at most what no hint told of.

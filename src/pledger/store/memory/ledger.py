@@ -94,6 +94,7 @@ def release(state: State, op: Release) -> Answer:
     run = state.owned_run(op.run_key, op.fence)
     if run is None:
         return Reply.LOST
+    tasks.change_tasks(state, op.run_key, op.tasks, (), ())
     state.runs[op.run_key] = state.let_go(run, op.due_ms)
     return Reply.WON
 

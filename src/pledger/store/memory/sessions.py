@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
+from pledger.engine.port.pauses import Share
 from pledger.engine.port.records import Outlook, RunRow, SessionRow
+from pledger.store.memory import pauses
 from pledger.store.memory.state import State
 from pledger.store.memory.tasks import queued_tasks
 
@@ -65,17 +67,45 @@ def claim_runs(
     codes: Mapping[str, str],
     limit: int,
 ) -> list[RunRow]:
+    return _claim(state, session_key, now_ms, (namespace, task_queue), codes, Share(list(codes), [], limit))
+
+
+def claim_lifted_runs(
+    state: State,
+    session_key: int,
+    now_ms: int,
+    namespace: str,
+    task_queue: str,
+    codes: Mapping[str, str],
+    limit: int,
+) -> list[RunRow]:
+    lifting = pauses.lifting(state, namespace, task_queue)
+    claimed: list[RunRow] = []
+    for share in lifting.of_runs(codes, limit):
+        taken = _claim(state, session_key, now_ms, (namespace, task_queue), codes, share)
+        lifting.pay(share, len(taken))
+        claimed += taken
+    pauses.settle(state, lifting)
+    return claimed
+
+
+def _claim(
+    state: State, session_key: int, now_ms: int, place: tuple[str, str], codes: Mapping[str, str], share: Share
+) -> list[RunRow]:
+    """place: namespace and task queue. share: types, how many, and what does not stand in the way."""
     if session_key not in state.sessions:
         return []
     due = [
         run
-        for run in _ownerless(state, namespace, task_queue)
-        if run.workflow_type in codes and run.due_ms is not None and run.due_ms <= now_ms
+        for run in _ownerless(state, *place)
+        if run.workflow_type in share.names and run.due_ms is not None and run.due_ms <= now_ms
         if run.blocked is None or run.blocked_code != codes[run.workflow_type]
+        if not pauses.holds_run(state, run, share.lifted)
     ]
     due.sort(key=lambda run: (run.due_ms, run.run_key))
     claimed = [
-        replace(run, owner=session_key, fence=run.fence + 1, blocked=None, blocked_code=None) for run in due[:limit]
+        replace(run, owner=session_key, fence=run.fence + 1, blocked=None, blocked_code=None)
+        for run in due[: share.limit]
     ]
     state.runs.update((run.run_key, run) for run in claimed)
     return claimed
@@ -103,8 +133,12 @@ def look(
 ) -> Outlook:
     runs = _ownerless(state, namespace, task_queue)
     queued = queued_tasks(state, namespace)
-    due = [run.due_ms for run in runs if run.due_ms is not None and run.blocked is None]
-    due += [task.due_ms for task in queued if task.task_queue == task_queue]
+    due = [
+        run.due_ms
+        for run in runs
+        if run.due_ms is not None and run.blocked is None and not pauses.holds_run(state, run)
+    ]
+    due += [task.due_ms for task in queued if task.task_queue == task_queue and not pauses.holds_task(state, task)]
     now = state.clock()
     return Outlook(
         overdue=any(session.expires_ms <= now for session in read_sessions(state, namespace)),
@@ -115,6 +149,12 @@ def look(
         ),
         ended=tuple(run_key for run_key in held if run_key not in state.open_runs),
         due_ms=min(due, default=None),
+        pauses=tuple(pauses.of_places(state, namespace)),
+        paused=tuple(
+            each.scope.run_key
+            for each in state.pauses.values()
+            if each.scope.run_key in state.open_runs and state.runs[each.scope.run_key].owner == session_key
+        ),
     )
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
+from pledger.engine.port.pauses import Pause
 from pledger.engine.port.records import AttemptRecord, Message, Request, RunRow, RunStatus, SessionRow, TaskRow
 from pledger.errors import WorkflowNotFoundError
 from pledger.history.transition import StoredTransition
@@ -44,6 +45,7 @@ class State:
     sessions: dict[int, SessionRow] = field(default_factory=dict)
     wakes: set[int] = field(default_factory=set)
     requests: dict[int, Request] = field(default_factory=dict)
+    pauses: dict[int, Pause] = field(default_factory=dict)
     listeners: list[Callable[[object], None]] = field(default_factory=list)
 
     def run(self, run_key: int) -> RunRow:

@@ -22,6 +22,7 @@ from pledger.engine.port.operations import (
     StartRun,
     Terminate,
 )
+from pledger.engine.port.pauses import Pause, Scope
 from pledger.engine.port.records import (
     AttemptRecord,
     Condition,
@@ -36,7 +37,7 @@ from pledger.engine.port.records import (
 )
 from pledger.errors import InternalError, PledgerError, UsageError
 from pledger.history.transition import StoredTransition
-from pledger.store.memory import ledger, mail, mailbox, requests, sessions, tasks
+from pledger.store.memory import ledger, mail, mailbox, pauses, requests, sessions, tasks
 from pledger.store.memory.faults import Faults
 from pledger.store.memory.handle import MemoryHandle
 from pledger.store.memory.state import State
@@ -208,6 +209,29 @@ class MemoryStore(MemoryHandle, MemoryTransactions):
 
     async def drop_requests(self, now_ms: int) -> None:
         await self._change(requests.drop_requests, now_ms)
+
+    # Pauses -----------------------------------------------------------------------------------------------------------
+
+    async def pause(self, scope: Scope, reason: str, paused_by: str) -> Pause:
+        return await self._change(pauses.pause, scope, reason, paused_by)
+
+    async def resume(self, scope: Scope, rate: float | None) -> Pause | None:
+        return await self._change(pauses.resume, scope, rate)
+
+    async def claim_lifted_tasks(
+        self, session_key: int, now_ms: int, namespace: str, task_queue: str, activity_types: Sequence[str], limit: int
+    ) -> list[TaskRow]:
+        place = (session_key, now_ms, namespace, task_queue)
+        return await self._change(tasks.claim_lifted_tasks, *place, activity_types, limit)
+
+    async def claim_lifted_runs(
+        self, session_key: int, now_ms: int, namespace: str, task_queue: str, codes: Mapping[str, str], limit: int
+    ) -> list[RunRow]:
+        place = (session_key, now_ms, namespace, task_queue)
+        return await self._change(sessions.claim_lifted_runs, *place, codes, limit)
+
+    async def read_pauses(self, namespace: str) -> list[Pause]:
+        return await self._call(pauses.read_pauses, namespace)
 
     # The whole --------------------------------------------------------------------------------------------------------
 

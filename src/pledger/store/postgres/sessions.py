@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import psycopg
 
+from pledger.engine.port.pauses import Share
 from pledger.engine.port.records import Outlook, RunRow, SessionRow
 from pledger.store.postgres import news
-from pledger.store.postgres.handle import PostgresHandle
+from pledger.store.postgres.pauses import PostgresPauses, pause_of
 
 
-class PostgresSessions(PostgresHandle):
+class PostgresSessions(PostgresPauses):
     async def now_ms(self) -> int:
         [(now,)] = await self._rows("now", self._now())
         return int(now)
@@ -63,8 +65,20 @@ class PostgresSessions(PostgresHandle):
         self, session_key: int, now_ms: int, namespace: str, task_queue: str, codes: Mapping[str, str], limit: int
     ) -> list[RunRow]:
         place = (session_key, now_ms, namespace, task_queue)
-        rows = await self._change("claim_runs", *place, list(codes), list(codes.values()), limit)
+        rows = await self._change("claim_runs", *place, list(codes), list(codes.values()), limit, [])
         return [RunRow(*row) for row in rows]
+
+    async def claim_lifted_runs(
+        self, session_key: int, now_ms: int, namespace: str, task_queue: str, codes: Mapping[str, str], limit: int
+    ) -> list[RunRow]:
+        place = (session_key, now_ms, namespace, task_queue)
+
+        async def take(connection: psycopg.AsyncConnection[Any], share: Share) -> list[RunRow]:
+            known = [codes[name] for name in share.names]
+            rows = await self._execute(connection, "claim_runs", *place, share.names, known, share.limit, share.lifted)
+            return [RunRow(*row) for row in rows]
+
+        return await self._claim_lifted(namespace, task_queue, lambda lifting: lifting.of_runs(codes, limit), take)
 
     async def woken_runs(self, session_key: int) -> list[int]:
         return [run_key for (run_key,) in await self._change("take_wakes", session_key)]
@@ -83,5 +97,6 @@ class PostgresSessions(PostgresHandle):
     ) -> Outlook:
         place = (namespace, task_queue, self._now(), session_key, now_ms)
         [row] = await self._rows("look", *place, list(codes), list(codes.values()), list(held))
-        overdue, woken, expired, unblocked, ended, due_ms = row
-        return Outlook(overdue, woken, expired, unblocked, tuple(ended), due_ms)
+        overdue, woken, expired, unblocked, ended, due_ms, places, paused = row
+        pauses = () if places is None else tuple(map(pause_of, json.loads(places)))
+        return Outlook(overdue, woken, expired, unblocked, tuple(ended), due_ms, pauses, tuple(paused))

@@ -11,7 +11,7 @@ import apsw
 from pledger.errors import StoreError
 from pledger.store.sqlite.database import Database
 from pledger.store.sqlite.failures import store_failure
-from pledger.store.sqlite.writer import CommitHook, Job, Rows
+from pledger.store.sqlite.writer import CommitHook, Cursor, Job, Rows
 
 T = TypeVar("T")
 
@@ -54,6 +54,11 @@ class SqliteHandle:
     def _now(self) -> int | None:
         """For statements: None stands for the store's clock, read by the statement itself."""
         return None if self._clock is None else self._clock()
+
+    def _time(self, cursor: Cursor) -> int:
+        """The store's time, in a transaction."""
+        [(now_ms,)] = cursor.rows("SELECT coalesce(?, (SELECT now_ms FROM pledger_clock))", (self._now(),))
+        return int(now_ms)
 
     def _rows(self, sql: str, *bindings: Any) -> Rows:
         self._check_open()

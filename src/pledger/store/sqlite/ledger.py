@@ -125,6 +125,8 @@ def release(cursor: Cursor, op: Release) -> Answer:
     cursor.execute(_SQL["release"], (op.due_ms, op.run_key, op.fence))
     if not cursor.changes():
         return Reply.LOST
+    if op.tasks:
+        tasks.change_tasks(cursor, op.run_key, op.tasks)
     cursor.execute(_SQL["due_if_mail"], (op.run_key,))
     cursor.execute(_SQL["drop_wake"], (op.run_key,))
     return Reply.WON

@@ -6,8 +6,10 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from pledger.engine.port.pauses import Share
 from pledger.engine.port.records import Outlook, RunRow, SessionRow
 from pledger.store.sqlfiles import as_json, load_queries
+from pledger.store.sqlite import pauses
 from pledger.store.sqlite.handle import SqliteHandle
 from pledger.store.sqlite.writer import Cursor
 
@@ -24,6 +26,14 @@ def _orphan(cursor: Cursor, session_key: int) -> None:
     cursor.execute(_SQL["orphan_wakes"], (session_key,))
     cursor.execute(_SQL["orphan_runs"], (session_key,))
     cursor.execute(_SQL["orphan_tasks"], (session_key,))
+
+
+def _claim(cursor: Cursor, session_key: int, candidates: tuple[Any, ...]) -> list[RunRow]:
+    if not is_alive(cursor, session_key):
+        return []
+    keys = as_json([run_key for (run_key,) in cursor.rows(_SQL["claimable_runs"], candidates)])
+    cursor.execute(_SQL["claim_runs"], (session_key, keys))
+    return [RunRow(*row) for row in cursor.rows(_SQL["read_claimed"], (keys,))]
 
 
 class SqliteSessions(SqliteHandle):
@@ -72,20 +82,25 @@ class SqliteSessions(SqliteHandle):
     async def claim_runs(
         self, session_key: int, now_ms: int, namespace: str, task_queue: str, codes: Mapping[str, str], limit: int
     ) -> list[RunRow]:
-        candidates = (_SQL["claimable_runs"], as_json(codes), namespace, task_queue, now_ms, limit)
+        candidates = (as_json(codes), namespace, task_queue, now_ms, limit, pauses.NONE)
         # Looked at first without the write lock: mostly there is nothing to do.
-        if not self._rows(*candidates):
+        if not self._rows(_SQL["claimable_runs"], *candidates):
             return []
+        return await self._submit(lambda cursor: _claim(cursor, session_key, candidates))
 
-        def claim(cursor: Cursor) -> list[tuple[Any, ...]]:
-            if not is_alive(cursor, session_key):
-                return []
-            sql, *bindings = candidates
-            keys = as_json([run_key for (run_key,) in cursor.rows(sql, tuple(bindings))])
-            cursor.execute(_SQL["claim_runs"], (session_key, keys))
-            return cursor.rows(_SQL["read_claimed"], (keys,))
+    async def claim_lifted_runs(
+        self, session_key: int, now_ms: int, namespace: str, task_queue: str, codes: Mapping[str, str], limit: int
+    ) -> list[RunRow]:
+        def take(cursor: Cursor, share: Share) -> list[RunRow]:
+            known = as_json({name: codes[name] for name in share.names})
+            candidates = (known, namespace, task_queue, now_ms, share.limit, as_json(share.lifted))
+            return _claim(cursor, session_key, candidates)
 
-        return [RunRow(*row) for row in await self._submit(claim)]
+        def claim(cursor: Cursor) -> list[RunRow]:
+            lifting = pauses.lifting(cursor, namespace, task_queue, self._time(cursor))
+            return pauses.claim(cursor, lifting, lifting.of_runs(codes, limit), take)
+
+        return await self._submit(claim)
 
     async def woken_runs(self, session_key: int) -> list[int]:
         if not self._rows(_SQL["woken_runs"], session_key):
@@ -111,7 +126,8 @@ class SqliteSessions(SqliteHandle):
         held: Sequence[int],
     ) -> Outlook:
         bindings = (namespace, task_queue, self._now(), session_key, now_ms, as_json(codes), as_json(held))
-        [(overdue, woken, expired, unblocked, ended, due_ms)] = self._rows(_SQL["look"], *bindings)
+        [row] = self._rows(_SQL["look"], *bindings)
+        overdue, woken, expired, unblocked, ended, due_ms, paused_places, paused = row
         return Outlook(
             overdue=bool(overdue),
             woken=bool(woken),
@@ -119,4 +135,6 @@ class SqliteSessions(SqliteHandle):
             unblocked=bool(unblocked),
             ended=tuple(json.loads(ended)),
             due_ms=due_ms,
+            pauses=tuple(map(pauses.pause_of, json.loads(paused_places))),
+            paused=tuple(json.loads(paused)),
         )

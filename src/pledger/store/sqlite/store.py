@@ -21,6 +21,7 @@ from pledger.store.sqlite.host import MACHINE, Host
 from pledger.store.sqlite.ledger import SqliteLedger
 from pledger.store.sqlite.mail import SqliteMail
 from pledger.store.sqlite.mailbox import SqliteMailbox
+from pledger.store.sqlite.pauses import SqlitePauses
 from pledger.store.sqlite.requests import SqliteRequests
 from pledger.store.sqlite.sessions import SqliteSessions
 from pledger.store.sqlite.tasks import SqliteTasks
@@ -32,7 +33,14 @@ BUSY_TIMEOUT_MS = 10_000
 
 
 class SqliteStore(
-    SqliteLedger, SqliteMailbox, SqliteMail, SqliteTasks, SqliteSessions, SqliteRequests, SqliteTransactions
+    SqliteLedger,
+    SqliteMailbox,
+    SqliteMail,
+    SqliteTasks,
+    SqliteSessions,
+    SqliteRequests,
+    SqlitePauses,
+    SqliteTransactions,
 ):
     """A ledger in one file, shared by any number of processes on one machine."""
 

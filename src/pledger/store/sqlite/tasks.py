@@ -7,9 +7,10 @@ from typing import Any, Final
 
 from pledger.engine.port.answers import Answer, Reply
 from pledger.engine.port.operations import ExpireTask, FinishTask, Heartbeat, LogAttempts, PutTask
+from pledger.engine.port.pauses import Share
 from pledger.engine.port.records import AttemptRecord, TaskRow
 from pledger.store.sqlfiles import as_json, load_queries
-from pledger.store.sqlite import mailbox, sessions
+from pledger.store.sqlite import mailbox, pauses, sessions
 from pledger.store.sqlite.handle import SqliteHandle
 from pledger.store.sqlite.writer import Cursor
 
@@ -114,6 +115,16 @@ def log_attempts(cursor: Cursor, records: Sequence[AttemptRecord], run_key: int 
         cursor.execute(_SQL["trim_attempts"], (key, record.event_id, ATTEMPTS_MAX))
 
 
+def _claim(cursor: Cursor, session_key: int, now_ms: int, candidates: tuple[Any, ...]) -> list[TaskRow]:
+    if not sessions.is_alive(cursor, session_key):
+        return []
+    claimed = []
+    for (task_key,) in cursor.rows(_SQL["claimable_tasks"], candidates):
+        identity = cursor.rows(_SQL["claim_task"], (session_key, now_ms, task_key))[0]
+        claimed += cursor.rows(_SQL["read_task"], identity)
+    return [task_row(row) for row in claimed]
+
+
 def _task_bindings(run_key: int, task: TaskRow) -> tuple[Any, ...]:
     return (
         run_key,
@@ -150,22 +161,25 @@ class SqliteTasks(SqliteHandle):
     async def claim_tasks(
         self, session_key: int, now_ms: int, namespace: str, task_queue: str, activity_types: Sequence[str], limit: int
     ) -> list[TaskRow]:
-        candidates = (_SQL["claimable_tasks"], as_json(activity_types), namespace, task_queue, now_ms, limit)
+        candidates = (as_json(activity_types), namespace, task_queue, now_ms, limit, pauses.NONE)
         # Looked at first without the write lock: mostly there is nothing to do.
-        if not self._rows(*candidates):
+        if not self._rows(_SQL["claimable_tasks"], *candidates):
             return []
+        # Durable, unlike a claim of a run: it is the record that an attempt was made.
+        return await self._submit(lambda cursor: _claim(cursor, session_key, now_ms, candidates), durable=True)
+
+    async def claim_lifted_tasks(
+        self, session_key: int, now_ms: int, namespace: str, task_queue: str, activity_types: Sequence[str], limit: int
+    ) -> list[TaskRow]:
+        def take(cursor: Cursor, share: Share) -> list[TaskRow]:
+            place = (namespace, task_queue, now_ms)
+            candidates = (as_json(share.names), *place, share.limit, as_json(share.lifted))
+            return _claim(cursor, session_key, now_ms, candidates)
 
         def claim(cursor: Cursor) -> list[TaskRow]:
-            if not sessions.is_alive(cursor, session_key):
-                return []
-            sql, *bindings = candidates
-            claimed = []
-            for (task_key,) in cursor.rows(sql, tuple(bindings)):
-                identity = cursor.rows(_SQL["claim_task"], (session_key, now_ms, task_key))[0]
-                claimed += cursor.rows(_SQL["read_task"], identity)
-            return [task_row(row) for row in claimed]
+            lifting = pauses.lifting(cursor, namespace, task_queue, self._time(cursor))
+            return pauses.claim(cursor, lifting, lifting.of_tasks(activity_types, limit), take)
 
-        # Durable, unlike a claim of a run: it is the record that an attempt was made.
         return await self._submit(claim, durable=True)
 
     async def expired_tasks(self, namespace: str, now_ms: int, limit: int) -> list[TaskRow]:

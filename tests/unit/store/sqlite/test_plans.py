@@ -11,13 +11,13 @@ from pledger.store.sqlfiles import load_queries
 from pledger.store.sqlite import SqliteStore
 from pledger.store.sqlite.filters import filter_sql
 
-SUBJECTS = ("ledger", "mailbox", "tasks", "sessions", "requests")
+SUBJECTS = ("ledger", "mailbox", "tasks", "sessions", "requests", "pauses")
 QUERIES = [(subject, name) for subject in SUBJECTS for name in load_queries("pledger.store.sqlite", subject)]
 
 #: Tables that hold a handful of rows (worker processes, wake-ups until they are told), and what is no table.
 SMALL = re.compile(
     r"SCAN (pledger_clock|pledger_session|wake|held|pledger_wake|CONSTANT ROW|json_each|type|clock|run_type|task_type"
-    r"|\()"
+    r"|pause|pledger_pause|\()"
 )
 
 

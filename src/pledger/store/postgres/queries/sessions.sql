@@ -53,21 +53,33 @@ WHERE namespace = $1 ORDER BY session_key;
 -- name: claim_runs
 -- Ownerless runs that are due, or that other code has blocked; oldest due first. One range of the index for each type:
 -- a backlog of types that nobody serves costs nothing. Runs that somebody else is just claiming are passed over.
+-- $8: pauses that do not stand in the way.
 WITH alive AS (SELECT session_key FROM pledger.session WHERE session_key = $1 FOR KEY SHARE),
-type AS (SELECT * FROM unnest($5::text[], $6::text[]) AS type (name, code) WHERE EXISTS (SELECT FROM alive)),
+type AS (
+    SELECT * FROM unnest($5::text[], $6::text[]) AS type (name, code)
+    WHERE EXISTS (SELECT FROM alive) AND NOT EXISTS (
+        SELECT FROM pledger.pause AS pause
+        WHERE pause.namespace = $3 AND pause.pause_key <> ALL ($8::bigint[]) AND (
+            pause.kind = 'namespace' OR (pause.kind = 'queue' AND pause.name = $4)
+            OR (pause.kind = 'type' AND pause.name = type.name)
+        )
+    )
+),
 candidate AS (
     SELECT due.run_key, due.due_ms FROM type CROSS JOIN LATERAL (
         SELECT * FROM (
-            SELECT run_key, due_ms FROM pledger.run
+            SELECT run_key, due_ms FROM pledger.run AS run
             WHERE owner IS NULL AND blocked IS NULL AND due_ms IS NOT NULL
                 AND namespace = $3 AND task_queue = $4 AND workflow_type = type.name AND due_ms <= $2
+                AND NOT EXISTS (SELECT FROM pledger.pause AS pause WHERE pause.run_key = run.run_key)
             ORDER BY due_ms LIMIT $7 FOR NO KEY UPDATE SKIP LOCKED
         ) AS whole
         UNION ALL
         SELECT * FROM (
-            SELECT run_key, due_ms FROM pledger.run
+            SELECT run_key, due_ms FROM pledger.run AS run
             WHERE blocked IS NOT NULL AND namespace = $3 AND task_queue = $4 AND workflow_type = type.name
                 AND (blocked_code < type.code OR blocked_code > type.code)
+                AND NOT EXISTS (SELECT FROM pledger.pause AS pause WHERE pause.run_key = run.run_key)
             LIMIT $7 FOR NO KEY UPDATE SKIP LOCKED
         ) AS blocked
     ) AS due
@@ -159,13 +171,34 @@ SELECT
                 SELECT min(due_ms) FROM pledger.run AS run
                 WHERE owner IS NULL AND blocked IS NULL AND due_ms IS NOT NULL AND namespace = $1 AND task_queue = $2
                     AND run.workflow_type = run_type.name
+                    AND NOT EXISTS (SELECT FROM pledger.pause AS pause WHERE pause.run_key = run.run_key)
             ) AS due_ms FROM run_type
+            WHERE NOT EXISTS (
+                SELECT FROM pledger.pause AS pause
+                WHERE pause.namespace = $1 AND pause.kind = 'type' AND pause.name = run_type.name
+            )
             UNION ALL
             SELECT (
                 SELECT min(due_ms) FROM pledger.task AS task
                 WHERE state = 'queued' AND namespace = $1 AND task_queue = $2 AND task.activity_type = task_type.name
+                    AND NOT EXISTS (SELECT FROM pledger.paused_run AS paused WHERE paused.run_key = task.run_key)
             ) AS due_ms FROM task_type
         ) AS due
+        WHERE NOT EXISTS (
+            SELECT FROM pledger.pause AS pause WHERE pause.namespace = $1
+                AND (pause.kind = 'namespace' OR (pause.kind = 'queue' AND pause.name = $2))
+        )
+    ),
+    (
+        SELECT json_agg(json_build_array(
+            pause_key, namespace, kind, name, run_key, workflow_id, reason, paused_by, paused_ms, rate, backlog,
+            released, tokens, filled_ms
+        ) ORDER BY pause_key)::text
+        FROM pledger.pause WHERE namespace = $1 AND kind IN ('type', 'queue', 'namespace')
+    ),
+    ARRAY(
+        SELECT run.run_key FROM pledger.pause AS pause JOIN pledger.run AS run USING (run_key)
+        WHERE pause.run_key IS NOT NULL AND run.owner = $4
     );
 
 -- name: drop_marks

@@ -2,14 +2,26 @@
 
 -- name: claim_tasks
 -- Due rows, oldest first. One range of the index for each type: a backlog of types that nobody serves costs nothing.
-WITH alive AS (SELECT session_key FROM pledger.session WHERE session_key = $1 FOR KEY SHARE),
+-- $7: pauses that do not stand in the way.
+WITH lifted AS (SELECT unnest($7::bigint[]) AS pause_key),
+alive AS (
+    SELECT session_key FROM pledger.session WHERE session_key = $1 AND NOT EXISTS (
+        SELECT FROM pledger.pause AS pause
+        WHERE pause.namespace = $3 AND (pause.kind = 'namespace' OR (pause.kind = 'queue' AND pause.name = $4))
+            AND pause.pause_key NOT IN (SELECT lifted.pause_key FROM lifted)
+    )
+    FOR KEY SHARE
+),
 candidate AS (
     SELECT due.run_key, due.event_id, due.due_ms FROM unnest($5::text[]) AS type (name)
     CROSS JOIN LATERAL (
-        SELECT run_key, event_id, due_ms FROM pledger.task
+        SELECT run_key, event_id, due_ms FROM pledger.task AS task
         WHERE state = 'queued' AND namespace = $3 AND task_queue = $4 AND activity_type = type.name AND due_ms <= $2
-            AND EXISTS (SELECT FROM alive)
-        ORDER BY due_ms LIMIT $6 FOR UPDATE SKIP LOCKED
+            AND EXISTS (SELECT FROM alive) AND NOT EXISTS (
+                SELECT FROM pledger.paused_run AS paused
+                WHERE paused.run_key = task.run_key AND paused.pause_key NOT IN (SELECT lifted.pause_key FROM lifted)
+            )
+        ORDER BY due_ms LIMIT $6 FOR UPDATE OF task SKIP LOCKED
     ) AS due
     ORDER BY due.due_ms, due.run_key, due.event_id LIMIT $6
 ),

@@ -120,13 +120,18 @@ def _record(op: Append, found: Found, writes: Writes) -> None:
 def needs_of_release(op: Release, needs: Needs) -> None:
     needs.runs.add(op.run_key)
     needs.released.add(op.run_key)
+    for task in op.tasks:
+        needs.tasks.add((op.run_key, task.event_id))
 
 
 def release(op: Release, found: Found, writes: Writes) -> Answer:
     run = _held(found, op.run_key, op.fence)
     if run is None:
         return Reply.LOST
-    due_ms = 0 if op.run_key in found.with_mail else op.due_ms
+    for task in op.tasks:
+        tasks.put(op.run_key, task, writes)
+    has_outcome = any(task.state == "done" for task in op.tasks)
+    due_ms = 0 if has_outcome or op.run_key in found.with_mail else op.due_ms
     _change(run._replace(owner=None, fence=run.fence + 1), writes, due_ms=due_ms)
     writes.let_go.append(op.run_key)
     if due_ms is not None:

@@ -45,12 +45,13 @@ WHERE namespace = ? ORDER BY session_key;
 
 -- name: claimable_runs
 -- Ownerless runs that are due, or that other code has blocked; oldest due first. One range of the index for each type:
--- a backlog of types that nobody serves costs nothing.
+-- a backlog of types that nobody serves costs nothing. ?6: pauses that do not stand in the way.
 SELECT run.run_key FROM json_each(?1) AS type JOIN pledger_run AS run ON run.run_key IN (
     SELECT run_key FROM (
         SELECT run_key FROM pledger_run
         WHERE owner IS NULL AND blocked IS NULL
             AND namespace = ?2 AND task_queue = ?3 AND workflow_type = type.key AND due_ms <= ?4
+            AND NOT EXISTS (SELECT 1 FROM pledger_pause AS pause WHERE pause.run_key = pledger_run.run_key)
         ORDER BY due_ms LIMIT ?5
     )
     UNION ALL
@@ -58,8 +59,16 @@ SELECT run.run_key FROM json_each(?1) AS type JOIN pledger_run AS run ON run.run
         SELECT run_key FROM pledger_run
         WHERE blocked IS NOT NULL AND namespace = ?2 AND task_queue = ?3 AND workflow_type = type.key
             AND (blocked_code < type.value OR blocked_code > type.value)
+            AND NOT EXISTS (SELECT 1 FROM pledger_pause AS pause WHERE pause.run_key = pledger_run.run_key)
         LIMIT ?5
     )
+)
+WHERE NOT EXISTS (
+    SELECT 1 FROM pledger_pause AS pause
+    WHERE pause.namespace = ?2 AND (
+        pause.kind = 'namespace' OR (pause.kind = 'queue' AND pause.name = ?3)
+        OR (pause.kind = 'type' AND pause.name = type.key)
+    ) AND pause.pause_key NOT IN (SELECT value FROM json_each(?6))
 )
 ORDER BY run.due_ms, run.run_key LIMIT ?5;
 
@@ -127,11 +136,32 @@ SELECT
                 SELECT min(due_ms) FROM pledger_run
                 WHERE owner IS NULL AND blocked IS NULL AND due_ms IS NOT NULL AND namespace = ?1 AND task_queue = ?2
                     AND workflow_type = run_type.name
+                    AND NOT EXISTS (SELECT 1 FROM pledger_pause AS pause WHERE pause.run_key = pledger_run.run_key)
             ) AS due_ms FROM run_type
+            WHERE NOT EXISTS (
+                SELECT 1 FROM pledger_pause AS pause
+                WHERE pause.namespace = ?1 AND pause.kind = 'type' AND pause.name = run_type.name
+            )
             UNION ALL
             SELECT (
                 SELECT min(due_ms) FROM pledger_task
                 WHERE state = 'queued' AND namespace = ?1 AND task_queue = ?2 AND activity_type = task_type.name
+                    AND NOT EXISTS (SELECT 1 FROM pledger_paused_run AS paused WHERE paused.run_key = pledger_task.run_key)
             ) AS due_ms FROM task_type
         )
+        WHERE NOT EXISTS (
+            SELECT 1 FROM pledger_pause AS pause WHERE pause.namespace = ?1
+                AND (pause.kind = 'namespace' OR (pause.kind = 'queue' AND pause.name = ?2))
+        )
+    ),
+    (
+        SELECT json_group_array(json_array(
+            pause_key, namespace, kind, name, run_key, workflow_id, reason, paused_by, paused_ms, rate, backlog,
+            released, tokens, filled_ms
+        ) ORDER BY pause_key)
+        FROM pledger_pause WHERE namespace = ?1 AND kind IN ('type', 'queue', 'namespace')
+    ),
+    (
+        SELECT json_group_array(run.run_key) FROM pledger_pause AS pause CROSS JOIN pledger_run AS run USING (run_key)
+        WHERE pause.run_key IS NOT NULL AND run.owner = ?4
     );

@@ -63,10 +63,20 @@ DELETE FROM pledger_attempt WHERE attempt_key = (
 
 -- name: claimable_tasks
 -- Due rows, oldest first. One range of the index for each type: a backlog of types that nobody serves costs nothing.
+-- ?6: pauses that do not stand in the way.
 SELECT task.task_key FROM json_each(?1) AS type JOIN pledger_task AS task ON task.task_key IN (
     SELECT task_key FROM pledger_task
     WHERE state = 'queued' AND namespace = ?2 AND task_queue = ?3 AND activity_type = type.value AND due_ms <= ?4
+        AND NOT EXISTS (
+            SELECT 1 FROM pledger_paused_run AS paused
+            WHERE paused.run_key = pledger_task.run_key AND paused.pause_key NOT IN (SELECT value FROM json_each(?6))
+        )
     ORDER BY due_ms LIMIT ?5
+)
+WHERE NOT EXISTS (
+    SELECT 1 FROM pledger_pause AS pause
+    WHERE pause.namespace = ?2 AND (pause.kind = 'namespace' OR (pause.kind = 'queue' AND pause.name = ?3))
+        AND pause.pause_key NOT IN (SELECT value FROM json_each(?6))
 )
 ORDER BY task.due_ms, task.run_key, task.event_id LIMIT ?5;
 

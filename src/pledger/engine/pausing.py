@@ -1,0 +1,73 @@
+"""Pausing and resuming for clients: what they name is checked, written, and told to the workers of this process."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+from typing import TYPE_CHECKING
+
+from pledger.engine.port.pauses import PAUSE_KINDS, Pause, Scope
+from pledger.errors import InvalidPolicyError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pledger.engine.connection import Connection
+    from pledger.engine.port.records import RunRow
+
+#: Slower than this nothing would ever seem to happen, in a second.
+RATE_MIN = 0.001
+
+
+def person() -> str:
+    """Who asks, as far as the machine knows: user@host."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a user without an entry, as in many containers
+        user = str(os.getuid()) if hasattr(os, "getuid") else "unknown"
+    return f"{user}@{socket.gethostname()}"
+
+
+def scope_of(namespace: str, kind: str, name: str) -> Scope:
+    """What is to be paused or resumed, checked. Raises UsageError."""
+    if kind not in PAUSE_KINDS or kind == "run":
+        raise UsageError(f"kind={kind!r} cannot be paused by name; use 'type', 'queue' or 'namespace'")
+    if kind == "namespace" and name not in {"", namespace}:
+        raise UsageError(
+            f"this client is of namespace {namespace!r} and cannot pause {name!r}: connect(namespace={name!r}) can"
+        )
+    if kind != "namespace" and not name:
+        raise UsageError(f"a {kind} to be paused has a name; this one is empty")
+    return Scope(namespace, kind, name or namespace)
+
+
+def scope_of_run(row: RunRow) -> Scope:
+    return Scope(row.namespace, "run", row.run_id, row.run_key, row.workflow_id)
+
+
+async def pause(connection: Connection, scope: Scope, reason: str, paused_by: str | None) -> Pause:
+    found = await connection.store.pause(scope, reason, paused_by or person())
+    _tell(connection)
+    return found
+
+
+async def resume(connection: Connection, scope: Scope, rate: float | None = None) -> Pause | None:
+    """Raises InvalidPolicyError."""
+    if rate is not None and rate < RATE_MIN:
+        raise InvalidPolicyError(f"rate={rate:g} must be at least {RATE_MIN:g} a second; None resumes all at once")
+    found = await connection.store.resume(scope, rate)
+    _tell(connection)
+    return found
+
+
+def pauses_of(pauses: Iterable[Pause], row: RunRow) -> list[Pause]:
+    """Those that cover the run, while it is open."""
+    if row.closed_ms is not None:
+        return []
+    return [each for each in pauses if each.covers(row.run_key, row.workflow_type, row.task_queue)]
+
+
+def _tell(connection: Connection) -> None:
+    for engine in connection.engines:
+        engine.changed()
