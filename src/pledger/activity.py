@@ -22,7 +22,7 @@ from pledger.history import payloads
 from pledger.history.retry import RetryPolicy
 from pledger.machine.definitions import ActivityDefinition, CancellationType, Executor, StepOptions, executor_of
 
-__all__ = ["Info", "defn", "heartbeat", "in_activity", "info", "is_cancelled", "logger"]
+__all__ = ["Info", "connection", "defn", "heartbeat", "in_activity", "info", "is_cancelled", "logger"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -45,6 +45,7 @@ def defn(
     cancellation_type: CancellationType | None = None,
     idempotency_key: Callable[..., str] | None = None,
     executor: Executor | None = None,
+    transaction: str | None = None,
 ) -> _Decorator: ...
 def defn(
     fn: Any = None,
@@ -60,6 +61,7 @@ def defn(
     cancellation_type: CancellationType | None = None,
     idempotency_key: Callable[..., str] | None = None,
     executor: Executor | None = None,
+    transaction: str | None = None,
 ) -> Any:
     """Make an activity of a function. Its contract stands here and may be overridden at the call.
 
@@ -69,6 +71,9 @@ def defn(
     task_queue: run it on workers of another queue. idempotency_key: called with the arguments, gives the business key
     of the effect; by default the key comes from the position in the history.
     executor: "async" for async functions, "thread" (default of plain ones) or "process".
+    transaction: run each attempt in a transaction of the ledger's database, which also records the result: what is
+    done on `activity.connection()` is there once, and exactly if the history has the result. The name is one of
+    `Worker(transactions={...})`.
     """
     options = StepOptions(
         start_to_close_timeout=start_to_close_timeout,
@@ -81,12 +86,19 @@ def defn(
     )
 
     def decorate(found: Callable[..., Any]) -> ActivityDefinition[Any, Any]:
+        runs_in = executor_of(found, executor)
+        if transaction is not None and runs_in == "process":
+            raise UsageError(
+                f"activity {found.__qualname__!r}: transaction={transaction!r} cannot be handed to a process of its "
+                "own; leave executor out, and it runs in a thread"
+            )
         return ActivityDefinition(
             found,
             name=name or found.__name__,
             options=options,
-            executor=executor_of(found, executor),
+            executor=runs_in,
             idempotency_key=idempotency_key,
+            transaction=transaction,
         )
 
     return decorate if fn is None else decorate(fn)
@@ -171,6 +183,21 @@ def heartbeat(*details: Any) -> None:
     if attempt.cancel_event is not None and attempt.cancel_event.is_set():
         reason = attempt.ending.message if attempt.ending is not None else "the activity was cancelled"
         raise CancelledError(reason)
+
+
+def connection() -> Any:
+    """The connection of the attempt's transaction, in an activity that is defined with `transaction=`.
+
+    On PostgreSQL psycopg's: an AsyncConnection in async activities, a Connection in plain ones. On SQLite one with
+    `execute(sql, parameters)`, to be awaited in async activities. It is committed with the result, and rolled back with
+    everything else: when the code raises, is too late or cancelled, or when the attempt is not the run's any more.
+    """
+    attempt = _attempt("activity.connection")
+    if attempt.connection is None:
+        raise UsageError(
+            f"activity {attempt.definition.name!r} has no transaction: define it with @activity.defn(transaction=...)"
+        )
+    return attempt.connection
 
 
 def is_cancelled() -> bool:

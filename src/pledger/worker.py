@@ -8,7 +8,7 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -36,10 +36,12 @@ class Worker:
     workflows: functions or classes decorated with `@workflow.defn`. activities: decorated with `@activity.defn`.
     task_queue: only runs and activities of this queue are taken.
     max_concurrent_activities: attempts at a time; further activities wait in the store, for this worker or another.
-    max_activity_threads: plain (not async) activities at a time. max_cached_runs: runs kept in memory; a run beyond
-    that leaves and comes back by replay. lease: a worker silent for this long is taken for dead and others take over.
-    grace: how long running activities may go on at shutdown. build_id: the identity of this code in the histories; by
-    default computed from the sources of the workflows and what they import.
+    max_activity_threads: plain (not async) activities at a time. transactions: the databases of activities that are
+    defined with `transaction=`, by name: the URL of the ledger's own, perhaps as another user; None for the ledger's
+    user. max_transactions: such attempts at a time, each with a connection. max_cached_runs: runs kept in memory; a run
+    beyond that leaves and comes back by replay. lease: a worker silent for this long is taken for dead and others take
+    over. grace: how long running activities may go on at shutdown. build_id: the identity of this code in the
+    histories; by default computed from the sources of the workflows and what they import.
     verify: the share of finished runs that is replayed and compared. deadlock_timeout: workflow code that does not wait
     for so long is interrupted and its run blocked; None: never.
     max_history_events: a run at this bound is parked with its state intact. payload_bytes_max: of one
@@ -58,6 +60,8 @@ class Worker:
         task_queue: str = "default",
         max_concurrent_activities: int = 1_000,
         max_activity_threads: int = 64,
+        transactions: Mapping[str, str | None] | None = None,
+        max_transactions: int = 1,
         max_cached_runs: int = 1_000,
         lease: timedelta = timedelta(seconds=5),
         grace: timedelta = timedelta(seconds=30),
@@ -76,10 +80,13 @@ class Worker:
             raise UsageError(
                 "a worker needs workflows or activities to run; give it workflows=[...] or activities=[...]"
             )
+        self._transactions = dict(transactions or {})
+        _check_transactions(self._activities, self._transactions)
         payload_bytes_max = client.internals.payload_bytes_max if payload_bytes_max is None else payload_bytes_max
         for name, value in (
             ("max_concurrent_activities", max_concurrent_activities),
             ("max_activity_threads", max_activity_threads),
+            ("max_transactions", max_transactions),
             ("max_cached_runs", max_cached_runs),
             ("max_history_events", max_history_events),
             ("payload_bytes_max", payload_bytes_max),
@@ -97,6 +104,7 @@ class Worker:
         self._limits = Limits(
             concurrent_activities_max=max_concurrent_activities,
             activity_threads_max=max_activity_threads,
+            transactions_max=max_transactions,
             cached_runs_max=max_cached_runs,
             lease_ms=milliseconds(lease),
             payload_bytes_max=payload_bytes_max,
@@ -131,6 +139,7 @@ class Worker:
             limits=self._limits,
             heart=self._new_heart(),
             watchdog=Watchdog(warn_s=min(2.0, self._deadlock_s or 2.0), limit_s=self._deadlock_s),
+            transactions=self._transactions,
             randomness=random.Random(self._client.internals.entropy(16)),  # noqa: S311 - jitter and samples
         )
         if self._paused:
@@ -187,6 +196,21 @@ class Worker:
         from pledger.engine.session import ThreadHeart  # noqa: PLC0415 - as above
 
         return ThreadHeart()
+
+
+def _check_transactions(
+    activities: Mapping[str, ActivityDefinition[Any, Any]], known: Mapping[str, str | None]
+) -> None:
+    """Raises UsageError for an activity whose transaction this worker does not know."""
+    for name, definition in activities.items():
+        wanted = definition.transaction
+        if wanted is not None and wanted not in known:
+            names = ", ".join(map(repr, sorted(known))) or "none"
+            raise UsageError(
+                f"activity {name!r} runs in the transaction {wanted!r}, and this worker knows {names}. Give it "
+                f"Worker(transactions={{{wanted!r}: url}}), with the URL of the ledger's own database, or None for the "
+                "ledger's own user"
+            )
 
 
 def _activity(found: object) -> ActivityDefinition[Any, Any]:

@@ -14,8 +14,8 @@ from pledger.machine import context
 from pledger.machine.definitions import DEFAULT_START_TO_CLOSE, StepOptions
 from pledger.store import postgres
 from pledger.store.memory import tasks as memory_tasks
-from pledger.store.postgres import commit, handle, links
-from pledger.store.sqlite import lane, store, tasks, writer
+from pledger.store.postgres import commit, handed_out, handle, links
+from pledger.store.sqlite import guest, lane, store, tasks, writer
 
 PAGE = Path(__file__).parents[2] / "docs" / "defaults.md"
 
@@ -71,6 +71,7 @@ def expected() -> dict[str, float]:
         "attempt log of one activity": tasks.ATTEMPTS_MAX,
         "max_concurrent_activities": worker["max_concurrent_activities"],
         "max_activity_threads": worker["max_activity_threads"],
+        "max_transactions": worker["max_transactions"],
         "max_cached_runs": worker["max_cached_runs"],
         "lease": seconds(worker["lease"]),
         "grace": seconds(worker["grace"]),
@@ -83,6 +84,8 @@ def expected() -> dict[str, float]:
         "step of the ledger's clock that is reported": session.SKEW_TOLD_S,
         "slowing of the clock between samples": session.DRIFT_MAX,
         "wait for another process's transaction": store.BUSY_TIMEOUT_MS / 1000,
+        "your transaction in the ledger's file": guest.OPEN_MAX_S,
+        "your transaction on a connection of ours": handed_out.OPEN_MAX_S,
         "operations of one commit": committer.BATCH_MAX,
         "commits leave the event loop above": lane.SLOW_MS / 1000,
         "commits come back to it below": lane.FAST_AGAIN_MS / 1000,

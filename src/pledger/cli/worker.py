@@ -60,6 +60,19 @@ Activities: TypeAlias = Annotated[int, typer.Option("--max-concurrent-activities
 Threads: TypeAlias = Annotated[
     int, typer.Option("--max-activity-threads", min=1, help="Of these, plain (not async) ones.")
 ]
+Transactions: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--transactions",
+        metavar="NAME[=URL]",
+        help="A database of activities with transaction=NAME: the ledger's own, with URL as another user of it. May be "
+        "given more than once.",
+        show_default=False,
+    ),
+]
+TransactionsMax: TypeAlias = Annotated[
+    int, typer.Option("--max-transactions", min=1, help="Activities with a transaction at a time.")
+]
 CachedRuns: TypeAlias = Annotated[
     int, typer.Option("--max-cached-runs", min=1, help="Runs kept in memory; others come back by replay.")
 ]
@@ -101,6 +114,8 @@ def worker(
     task_queue: TaskQueue = "default",
     max_concurrent_activities: Activities = 1_000,
     max_activity_threads: Threads = 64,
+    transactions: Transactions = None,
+    max_transactions: TransactionsMax = 1,
     max_cached_runs: CachedRuns = 1_000,
     max_history_events: HistoryEvents = 500_000,
     payload_bytes_max: options.PayloadBytesMax = payloads.PAYLOAD_BYTES_MAX,
@@ -127,6 +142,8 @@ def worker(
         "task_queue": task_queue,
         "max_concurrent_activities": max_concurrent_activities,
         "max_activity_threads": max_activity_threads,
+        "transactions": _by_name(transactions or []),
+        "max_transactions": max_transactions,
         "max_cached_runs": max_cached_runs,
         "max_history_events": max_history_events,
         "lease": lease,
@@ -141,6 +158,11 @@ def worker(
     where = shown(url) if namespace == "default" else f"namespace {namespace!r} in {shown(url)}"
     asyncio.run(_work(load_code(target), ledger, where, settings))
     return Exit.OK
+
+
+def _by_name(given: list[str]) -> dict[str, str | None]:
+    pairs = [each.partition("=") for each in given]
+    return {name: url or None for name, _, url in pairs}
 
 
 async def _work(code: Code, ledger: AbstractAsyncContextManager[Client], where: str, settings: dict[str, Any]) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
@@ -21,9 +21,11 @@ from pledger.engine.attempt import Attempt
 from pledger.engine.deadlines import Deadlines
 from pledger.engine.executors import Executors
 from pledger.engine.heartbeats import Heartbeats
+from pledger.engine.port.answers import Reply
 from pledger.engine.port.operations import FinishTask, PutTask
 from pledger.engine.port.records import AttemptRecord, TaskRow
 from pledger.engine.slots import Slots
+from pledger.engine.steps import Recorded, Steps, Unkept
 from pledger.engine.task_rows import TaskRows, decode_command, decode_failure, encode_record, queued_row
 from pledger.engine.verdicts import GiveUp, Retry, after_failure, cancelled, timed_out, worker_lost
 from pledger.history import failures, payloads
@@ -32,6 +34,7 @@ from pledger.history.failures import Failure
 
 if TYPE_CHECKING:
     from pledger.engine.committer import Committer
+    from pledger.engine.port.verbs import Store
     from pledger.engine.session import LedgerClock
     from pledger.machine.context import RunIdentity
     from pledger.machine.definitions import ActivityDefinition
@@ -76,9 +79,14 @@ class Activities:
         concurrent_max: int,
         threads_max: int,
         payload_bytes_max: int,
+        transactions_max: int,
+        store: Store,
+        transactions: Mapping[str, str | None],
     ) -> None:
         self.definitions = definitions
-        self.slots = Slots(definitions, attempts_max=concurrent_max, threads_max=threads_max)
+        self.slots = Slots(
+            definitions, attempts_max=concurrent_max, threads_max=threads_max, transactions_max=transactions_max
+        )
         self.leaving = False
         self._committer = committer
         self._clock = clock
@@ -101,6 +109,7 @@ class Activities:
             runs=runs,
         )
         self._heartbeats = Heartbeats(committer, clock, self.rows, self._stop)
+        self._steps = Steps(store, transactions, clock, self._encode)
         # Bound once, not for every attempt.
         self._on_heartbeat, self._on_done = self._heartbeats.beat, self._done
 
@@ -172,7 +181,10 @@ class Activities:
         attempt.on_heartbeat = self._on_heartbeat
         try:
             args = attempt.definition.signature.decode_args(attempt.command.args)
-            self._executors.start(attempt, args, self._on_done)
+            if attempt.definition.transaction is None:
+                self._executors.start(attempt, args, self._on_done)
+            else:
+                self._executors.start(attempt, args, self._step_done, self._steps.code_of(attempt))
         except Exception as error:  # noqa: BLE001 - it did not start, and never will
             failure = failures.from_exception(error)
             self._end(attempt, msgspec.structs.replace(failure, non_retryable=True))
@@ -198,17 +210,44 @@ class Activities:
             self._end(attempt, failures.from_exception(error))
             return
         try:
-            encoded = attempt.definition.signature.encode_result(result)
-            if len(encoded) > self._payload_bytes_max:
-                what = f"the result of activity {attempt.definition.name!r} in {attempt.identity}"
-                payloads.check_size(encoded, what, self._payload_bytes_max)
+            encoded = self._encode(attempt, result)
         except Exception as refused:  # noqa: BLE001 - user code may run in it: properties, serializers
-            # Trying again would do the effect again and end the same way.
-            failure = failures.from_exception(refused)
-            self._end(attempt, msgspec.structs.replace(failure, non_retryable=True))
+            self._refuse(attempt, refused)
             return
         self._release(attempt)
         self._deliver(attempt, ActivityCompleted(attempt.event_id, encoded, attempt.number), ())
+
+    def _encode(self, attempt: Attempt, result: Any) -> bytes:
+        encoded = attempt.definition.signature.encode_result(result)
+        if len(encoded) > self._payload_bytes_max:
+            what = f"the result of activity {attempt.definition.name!r} in {attempt.identity}"
+            payloads.check_size(encoded, what, self._payload_bytes_max)
+        return encoded
+
+    def _refuse(self, attempt: Attempt, error: Exception) -> None:
+        """Its result cannot be kept. Trying again would do the effect again and end the same way."""
+        failure = failures.from_exception(error)
+        self._end(attempt, msgspec.structs.replace(failure, non_retryable=True))
+
+    def _step_done(self, attempt: Attempt, result: Any, error: BaseException | None) -> None:
+        """The code of an attempt with a transaction ended, and the transaction with it."""
+        if isinstance(result, Unkept) and not attempt.finished and attempt.ending is None:
+            attempt.task = attempt.stop = None
+            self._refuse(attempt, result.error)
+        elif isinstance(result, Recorded):
+            # Whatever was to end it meanwhile has come too late, or has come before and left its mark in the row.
+            attempt.task = attempt.stop = None
+            if attempt.finished:
+                self.slots.give(attempt.definition.name)
+                self._signal_idle()
+            else:
+                self._release(attempt)
+            if result.reply is Reply.WON:
+                self._runs.recorded(attempt, result.outcome)
+            else:
+                self.rows.log(self.rows.record(attempt, "late", None))
+        else:
+            self._done(attempt, None, result.error if isinstance(result, Unkept) else error)
 
     def _late(self, attempt: Attempt, error: BaseException | None) -> None:
         self.slots.give(attempt.definition.name)
@@ -261,11 +300,13 @@ class Activities:
     ) -> None:
         """Bring the outcome to the run: directly when it is ours, through the task row when it is not."""
         row = attempt.row
+        # The row of an attempt with a transaction decides, in the same commit as the transaction: nothing goes past it.
+        in_row = attempt.definition.transaction is not None
         # What began under an earlier lease has been counted as lost; the run may be ours again, the attempt is not.
         ours = row is None or row.owner == self._session_key()
         fence = attempt.fence if row is None else None
         has_row = row is not None or attempt.row_sent
-        if ours and self._runs.outcome(attempt, outcome, fence=fence, row=has_row):
+        if ours and not in_row and self._runs.outcome(attempt, outcome, fence=fence, row=has_row):
             if records:
                 self.rows.log(*records)
             return

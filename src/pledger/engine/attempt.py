@@ -26,6 +26,7 @@ class Attempt:
     failure; the code's own outcome then no longer counts. cancel_requested: nobody wants its outcome any more.
     heartbeat: the details reported last, a JSON array; beat_of_last_attempt: those that this attempt found.
     row_sent: a row is on its way to the store, or there.
+    connection: of its transaction, while its code has one.
     stop: how its code is told to stop; None before it runs, and for a task of the loop, which is cancelled.
     """
 
@@ -39,6 +40,7 @@ class Attempt:
     task: asyncio.Future[Any] | None = None
     timer: asyncio.TimerHandle | None = None
     cancel_event: threading.Event | None = None
+    connection: Any = None
     stop: Callable[[], None] | None = None
     on_heartbeat: Callable[[Attempt], None] | None = None
     heartbeat: bytes | None = None

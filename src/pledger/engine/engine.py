@@ -23,7 +23,7 @@ from pledger.engine.watchdog import Watchdog
 from pledger.history.events import Command, RunStarted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from pledger.engine.connection import Connection
     from pledger.engine.port.operations import StartRun
@@ -42,7 +42,7 @@ class Engine:
 
     code: the identity of all its code. codes: that of each workflow, by its type; None where they are all `code`. A
     block is lifted by another identity of the run's own workflow, so that two workers which serve different sets of
-    workflows from the same code do not hand a blocked run back and forth.
+    workflows from the same code do not hand a blocked run back and forth. transactions: the URL of each, by its name.
     """
 
     def __init__(
@@ -59,8 +59,10 @@ class Engine:
         heart: Heart,
         watchdog: Watchdog,
         randomness: random.Random,
+        transactions: Mapping[str, str | None] | None = None,
     ) -> None:
         self.connection = connection
+        self._transactions = transactions or {}
         self.task_queue = task_queue
         self.identity = identity
         self.workflows = {each.name: each for each in workflows}
@@ -115,6 +117,9 @@ class Engine:
             concurrent_max=self._limits.concurrent_activities_max,
             threads_max=self._limits.activity_threads_max,
             payload_bytes_max=self._limits.payload_bytes_max,
+            transactions_max=self._limits.transactions_max,
+            store=self.connection.store,
+            transactions=self._transactions,
         )
 
     def _new_loader(self, randomness: random.Random) -> Loader:
@@ -164,6 +169,10 @@ class Engine:
     # Life -------------------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
+        if self._transactions:
+            await self.connection.store.prepare_transactions(
+                dict.fromkeys(self._transactions.values()), self._limits.transactions_max
+            )
         await self.session.open(self.identity, self.connection.namespace, self.task_queue, self.code)
         self._watchdog.start()
         self._intake.start()

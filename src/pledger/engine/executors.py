@@ -33,15 +33,17 @@ class Executors:
         # attempt: that may be another activity's code.
         self._context = contextvars.copy_context()
 
-    def start(self, attempt: Attempt, args: list[Any], done: Done) -> None:
-        """Run the attempt's code; `done` gets it with its result, or with what it raised."""
+    def start(self, attempt: Attempt, args: list[Any], done: Done, code: Callable[..., Any] | None = None) -> None:
+        """Run the attempt's code; `done` gets it with its result, or with what it raised. code: in place of the
+        activity's function."""
         definition = attempt.definition
+        fn = code or definition.fn
         signature = definition.signature
         positional, keywords = signature.split(args) if signature.keyword_only else (args, {})
         future: asyncio.Future[Any]
         match definition.executor:
             case "async":
-                run = _run(attempt, definition.fn, positional, keywords, done)
+                run = _run(attempt, fn, positional, keywords, done)
                 # Made here and not by the loop, whose factory may be the program's own: one that begins tasks at once
                 # would run the activity in the middle of our books.
                 attempt.task = asyncio.Task(run, loop=self._loop, context=self._context.copy())
@@ -51,7 +53,7 @@ class Executors:
                 attempt.stop = attempt.cancel_event.set
                 context = self._context.copy()
                 context.run(running.set, attempt)
-                call = functools.partial(definition.fn, *positional, **keywords)
+                call = functools.partial(fn, *positional, **keywords)
                 future = self._loop.run_in_executor(self._threads(), context.run, _call, call)
             case "process":
                 # Imported at the first one: multiprocessing is a tenth of the library's whole start-up.

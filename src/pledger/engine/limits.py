@@ -13,6 +13,7 @@ class Limits:
 
     concurrent_activities_max: int = 1_000
     activity_threads_max: int = 64
+    transactions_max: int = 1
     cached_runs_max: int = 1_000
     lease_ms: int = 5_000
     payload_bytes_max: int = payloads.PAYLOAD_BYTES_MAX

@@ -186,6 +186,17 @@ class Runs:
             self._committer.kick()
         return True
 
+    def recorded(self, attempt: Attempt, outcome: ActivityCompleted | ActivityFailed) -> None:
+        """The outcome is in the task row: the run takes it at once, if it is here, and has not read it there before."""
+        run = self.active.get(attempt.run_key)
+        if run is None or run.gone or run.releasing:
+            return  # whoever has it, or takes it, finds it in the row
+        if run.machine.awaits(attempt.event_id) and -attempt.event_id not in run.origins:
+            run.inputs.append(outcome)
+            run.origins.append(-attempt.event_id)
+            run.outcomes.append((attempt, outcome))
+            self.make_ready(run)
+
     def awaits(self, run_key: int, fence: int, event_id: int) -> bool:
         run = self.active.get(run_key)
         return run is not None and run.fence == fence and run.machine.awaits(event_id)

@@ -15,17 +15,24 @@ if TYPE_CHECKING:
 
 
 class Slots:
-    """definitions: the activities of the worker, which a test may add to.
+    """definitions: the activities of the worker, which a test may add to. transactions_max: attempts that may hold one
+    of the worker's connections for transactions.
 
     freed: called when there is room for a kind of attempt after there was none.
     """
 
     def __init__(
-        self, definitions: Mapping[str, ActivityDefinition[Any, Any]], *, attempts_max: int, threads_max: int
+        self,
+        definitions: Mapping[str, ActivityDefinition[Any, Any]],
+        *,
+        attempts_max: int,
+        threads_max: int,
+        transactions_max: int = 1,
     ) -> None:
         self._definitions = definitions
         self._attempts = attempts_max
         self._threads = threads_max
+        self._transactions = transactions_max
         self.freed: Callable[[], None] = lambda: None
 
     def has_room(self, activity_type: str) -> bool:
@@ -33,13 +40,15 @@ class Slots:
         definition = self._definitions.get(activity_type)
         if definition is None or self._attempts <= 0:
             return False
+        if definition.transaction is not None and self._transactions <= 0:
+            return False
         return self._threads > 0 or definition.executor == "async"
 
     def try_take(self, activity_type: str) -> bool:
-        """Take room for one more of this activity, if there is any. `has_room` and `take` in one: it is on every step's
-        path."""
+        """Take room for one more of this activity next to its run, if there is any. It is on every step's path. One
+        with a transaction never runs there: its row is what that is committed with."""
         definition = self._definitions.get(activity_type)
-        if definition is None or self._attempts <= 0:
+        if definition is None or self._attempts <= 0 or definition.transaction is not None:
             return False
         if definition.executor != "async":
             if self._threads <= 0:
@@ -49,38 +58,51 @@ class Slots:
         return True
 
     def take(self, activity_type: str) -> None:
+        definition = self._definitions[activity_type]
         self._attempts -= 1
-        if self._definitions[activity_type].executor != "async":
+        if definition.executor != "async":
             self._threads -= 1
+        if definition.transaction is not None:
+            self._transactions -= 1
 
     def give(self, activity_type: str) -> None:
+        definition = self._definitions[activity_type]
         self._attempts += 1
         was_full = self._attempts == 1
-        if self._definitions[activity_type].executor != "async":
+        if definition.executor != "async":
             self._threads += 1
             was_full = was_full or self._threads == 1
+        if definition.transaction is not None:
+            self._transactions += 1
+            was_full = was_full or self._transactions == 1
         if was_full:
             self.freed()
 
     @contextlib.contextmanager
     def kept(self, types: list[str], count: int) -> Iterator[None]:
         """While a claim of so many of these is on its way, nobody else takes their room."""
-        threads = count if types and self._is_threaded(types[0]) else 0
+        is_threaded, has_transaction = self._kind(types[0]) if types else (False, False)
+        threads, transactions = count * is_threaded, count * has_transaction
         self._attempts -= count
         self._threads -= threads
+        self._transactions -= transactions
         try:
             yield
         finally:
             self._attempts += count
             self._threads += threads
+            self._transactions += transactions
 
     def claimable(self) -> Iterator[tuple[list[str], int]]:
-        """(activity types, how many of them may start) of each kind: ask for the second once the first is taken."""
-        threaded = [name for name in self._definitions if self._is_threaded(name)]
-        if len(threaded) < len(self._definitions):
-            yield [name for name in self._definitions if not self._is_threaded(name)], self._attempts
-        if threaded:
-            yield threaded, min(self._attempts, self._threads)
+        """(activity types, how many of them may start) of each kind: ask for the next once the one before is taken."""
+        kinds: dict[tuple[bool, bool], list[str]] = {}
+        for name in self._definitions:
+            kinds.setdefault(self._kind(name), []).append(name)
+        for (is_threaded, has_transaction), names in sorted(kinds.items()):
+            room = min(self._attempts, self._threads) if is_threaded else self._attempts
+            yield names, min(room, self._transactions) if has_transaction else room
 
-    def _is_threaded(self, activity_type: str) -> bool:
-        return self._definitions[activity_type].executor != "async"
+    def _kind(self, activity_type: str) -> tuple[bool, bool]:
+        """(takes a thread, takes a connection for transactions): those of one kind have the same room."""
+        definition = self._definitions[activity_type]
+        return definition.executor != "async", definition.transaction is not None

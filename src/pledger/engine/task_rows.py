@@ -90,6 +90,10 @@ class Runs(Protocol):
         """A task row waits for its next attempt."""
         ...
 
+    def recorded(self, attempt: Attempt, outcome: ActivityCompleted | ActivityFailed) -> None:
+        """The outcome is in the row of the attempt: for its run, should that be here."""
+        ...
+
 
 class TaskRows:
     """unwritten: the activities, by (run_key, event_id), of which a row is on its way: of a next attempt, or the end of
@@ -194,6 +198,8 @@ class TaskRows:
         self._written(attempt.run_key, attempt.event_id, finish)
         if answer is Reply.WON and finish.requeue is not None:
             self._runs.requeued(finish.requeue)
+        elif answer is Reply.WON and finish.outcome is not None:
+            self._runs.recorded(attempt, decode_outcome(finish.outcome))
         elif answer is Reply.LOST:
             self.log(self.record(attempt, "late", None))
         elif isinstance(answer, Exception):

@@ -116,6 +116,7 @@ class ActivityDefinition(Generic[P, R]):
         options: StepOptions,
         executor: Executor,
         idempotency_key: Callable[P, str] | None,
+        transaction: str | None = None,
     ) -> None:
         functools.update_wrapper(self, fn)
         self.fn = fn
@@ -123,6 +124,7 @@ class ActivityDefinition(Generic[P, R]):
         self.options = options
         self.executor = executor
         self.idempotency_key = idempotency_key
+        self.transaction = transaction
         self.signature = Signature.of(fn)
         self.record = options.record()
         self.decode_result = self.signature.decode_result  # bound once, not for every call

@@ -91,7 +91,7 @@ class Places:
         self._address = address
         self._budget = budget
         self._patience_s = patience_s
-        self._places: list[Place] = []
+        self._closed = False
         self._free: list[Place] = []
         self._waiting = asyncio.Condition()
 
@@ -101,7 +101,6 @@ class Places:
             while self.count < count:
                 self.count += 1
                 place = Place(self._address, self._budget, f"{_PURPOSE} {self.count}")
-                self._places.append(place)
                 self._free.append(place)
             self._waiting.notify_all()
 
@@ -120,10 +119,15 @@ class Places:
             return self._free.pop()
 
     async def give(self, place: Place) -> None:
+        if self._closed:
+            await place.close()
+            return
         async with self._waiting:
             self._free.append(place)
             self._waiting.notify()
 
     async def close(self) -> None:
-        for place in self._places:
+        """Those in use are closed when they are given back: a thread may be in the midst of a statement."""
+        self._closed = True
+        for place in self._free:
             await place.close()
