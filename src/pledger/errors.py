@@ -20,6 +20,7 @@
     │   ├── PayloadError            a value that cannot be kept, or that does not fit its annotation
     │   ├── PayloadTooLargeError    a value over the limit
     │   ├── WorkflowAlreadyStartedError, WorkflowNotFoundError, RunClosedError
+    │   ├── NoLongerKeptError       retention has removed what is asked for
     │   ├── InboxFullError          too many messages wait for the run: try again later
     │   ├── UnknownSignalError, UnknownQueryError, UnknownWorkflowError, UnknownActivityError
     │   ├── QueryFailedError
@@ -55,6 +56,7 @@ __all__ = [
     "InternalError",
     "InvalidFilterError",
     "InvalidPolicyError",
+    "NoLongerKeptError",
     "NoWorkerError",
     "NondeterminismError",
     "PayloadError",
@@ -327,6 +329,16 @@ class RunClosedError(UsageError):
 
     def __init__(self, message: str = "", *, status: str = "") -> None:
         super().__init__(message)
+        self.status = status
+
+
+class NoLongerKeptError(UsageError):
+    """The run has ended, and retention has removed its history with its result. status: how it ended."""
+
+    def __init__(self, message: str = "", *, workflow_id: str = "", run_id: str = "", status: str = "") -> None:
+        super().__init__(message)
+        self.workflow_id = workflow_id
+        self.run_id = run_id
         self.status = status
 
 

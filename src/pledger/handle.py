@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 
 from pledger import errors
 from pledger.engine import blocks, pausing
+from pledger.engine.kept import check_kept
 from pledger.engine.port.answers import Reply
 from pledger.engine.port.operations import Send, Terminate, inbox_room
 from pledger.engine.port.records import RunRow, RunStatus
@@ -64,7 +65,8 @@ class WorkflowHandle(Generic[T]):
 
         wait_while_blocked: wait for the fix instead of raising when the run is blocked.
         Raises WorkflowFailedError with the failure as cause (CancelledError, TerminatedError, TimeoutError for the
-        other ends), RunBlockedError with the traceback while a bug holds the run.
+        other ends), RunBlockedError with the traceback while a bug holds the run, NoLongerKeptError once retention has
+        removed it.
         """
         run_key = self._run_key or (await self._row()).run_key
         while True:
@@ -181,7 +183,7 @@ class WorkflowHandle(Generic[T]):
     async def describe(self) -> Description:
         """All there is to say about the run now: state, what it waits for, attempts, messages, owner.
 
-        Of a damaged history only what stands before the damage; `history.damage` says so.
+        Of a damaged history only what stands before the damage; `history.damage` says so. Raises NoLongerKeptError.
         """
         store = self._connection.store
         row = await self._row()
@@ -209,6 +211,7 @@ class WorkflowHandle(Generic[T]):
         """The whole history, its checksums verified.
 
         until_damage: of a damaged one give what stands before the damage, instead of raising CorruptHistoryError.
+        Raises NoLongerKeptError once retention has removed it.
         """
         history = await self._read_history(await self._row())
         if history.damage is not None and not until_damage:
@@ -236,6 +239,7 @@ class WorkflowHandle(Generic[T]):
         return row
 
     async def _read_history(self, row: RunRow) -> History:
+        check_kept(row)
         store = self._connection.store
         from pledger.engine.loading import HistoryReader, identity_of  # noqa: PLC0415 - a part of the engine
 
@@ -252,6 +256,7 @@ class WorkflowHandle(Generic[T]):
             if reader.last_event <= row.last_event:  # beyond it, the run has gone on since its row was read
                 reader.check_end(row)
         except errors.CorruptHistoryError as error:
+            check_kept(await store.read_run(row.run_key))  # it may have been removed while it was read
             damage = error
         return History(identity_of(row), tuple(found), damage)
 
@@ -365,12 +370,15 @@ class WorkflowHandle(Generic[T]):
         return await newest_transition(self._connection.store, row)
 
     async def _outcome(self, row: RunRow) -> T:
+        check_kept(row)
         command: Command | None = None
         reason: str | None = None
         found = await self._newest(row)
         if found is not None:
             command = found.commands[-1] if found.commands else None
             reason = next((i.reason for i in found.inputs if isinstance(i, events.RunTerminated)), None)
+        else:
+            check_kept(await self._connection.store.read_run(row.run_key))  # removed in this very moment
         return self._conclude(row.status, command, reason)
 
     def _conclude(self, status: RunStatus, command: Command | None, reason: str | None = None) -> T:
@@ -404,6 +412,8 @@ def in_words(row: RunRow) -> str:
 
 def _afterwards(row: RunRow) -> str:
     """What is to be done about a closed run."""
+    if row.is_forgotten:
+        return "Retention has removed its history"
     import shlex  # noqa: PLC0415 - for this text only
 
     return f"What became of it: handle.result(), or pledger show {shlex.quote(row.workflow_id)}"

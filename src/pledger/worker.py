@@ -47,6 +47,7 @@ class Worker:
     max_history_events: a run at this bound is parked with its state intact. payload_bytes_max: of one
     value; None for that of the client.
     paused: pause the namespace, unless it is, before anything is taken: after an incident. See `Client.resume`.
+    retention: how long finished runs of its workflows are kept where those say nothing else; timedelta.max: for ever.
     Raises UsageError for what is no definition, or two of one name; InvalidPolicyError for values out of range.
     """
 
@@ -72,6 +73,7 @@ class Worker:
         payload_bytes_max: int | None = None,
         max_history_events: int = 500_000,
         paused: bool = False,
+        retention: timedelta = timedelta(days=30),
     ) -> None:
         self._client = client
         self._workflows = _by_name((WorkflowDefinition.of(each) for each in workflows), "workflow")
@@ -95,6 +97,8 @@ class Worker:
                 raise InvalidPolicyError(f"Worker({name}={value}) must be at least 1")
         if lease < timedelta(milliseconds=100):
             raise InvalidPolicyError(f"Worker(lease={lease}) must be at least 0.1 s")
+        if retention < timedelta(0):
+            raise InvalidPolicyError(f"Worker(retention={retention}) must be 0 or more, or timedelta.max for ever")
         self._grace_s = grace.total_seconds()
         self._task_queue = task_queue
         self._paused = paused
@@ -110,6 +114,7 @@ class Worker:
             payload_bytes_max=payload_bytes_max,
             history_events_max=max_history_events,
             verified_share=verify,
+            retention_ms=None if retention == timedelta.max else milliseconds(retention),
         )
         self._engine: Engine | None = None
         self._stop = asyncio.Event()

@@ -95,6 +95,7 @@ def defn(
     failure_exception_types: Sequence[type[BaseException]] = (),
     deadline: timedelta | None = None,
     owner: str | None = None,
+    retention: timedelta | None = None,
 ) -> Callable[[C], C]: ...
 def defn(
     target: Any = None,
@@ -104,18 +105,26 @@ def defn(
     failure_exception_types: Sequence[type[BaseException]] = (),
     deadline: timedelta | None = None,
     owner: str | None = None,
+    retention: timedelta | None = None,
 ) -> Any:
     """Make a workflow of an async function, or of a class with one `@workflow.run` method.
 
     name: its type in the ledger; the function's or class's name by default. failure_exception_types: exceptions beyond
     `ApplicationError` and its kin that fail the run; any other one is a bug and blocks it, state intact.
     deadline: after this long the run closes as timed_out. owner: who answers for its runs.
+    retention: how long a finished run is kept, timedelta.max for ever; by default as long as its worker says. Its id is
+    remembered after that.
     Raises UsageError for what is neither, or has no run method.
     """
 
     def decorate(found: C) -> C:
         define_workflow(
-            found, name=name, failure_exception_types=failure_exception_types, deadline=deadline, owner=owner
+            found,
+            name=name,
+            failure_exception_types=failure_exception_types,
+            deadline=deadline,
+            owner=owner,
+            retention=retention,
         )
         return found
 

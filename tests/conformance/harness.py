@@ -26,7 +26,21 @@ from tests import servers
 
 NOW = 1_700_000_000_000
 LEASE_MS = 10_000
-TABLES = ("chain", "run", "history", "message", "task", "attempt", "session", "wake", "request", "mark", "pause")
+TABLES = (
+    "chain",
+    "run",
+    "history",
+    "message",
+    "task",
+    "attempt",
+    "session",
+    "wake",
+    "request",
+    "mark",
+    "pause",
+    "leftover",
+    "duty",
+)
 
 
 @dataclass

@@ -6,7 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from pledger import RetryPolicy, Worker, client
-from pledger.engine import blocks, committer, heartbeats, processes, session
+from pledger.engine import blocks, committer, heartbeats, processes, session, sweeper
 from pledger.engine.port.operations import CANCELS_MAX, INBOX_MAX
 from pledger.engine.watchdog import Watchdog
 from pledger.history import failures, payloads
@@ -25,6 +25,7 @@ _UNITS = {
     "min": 60,
     "KiB": 1024,
     "%": 0.01,
+    "days": 86_400,
 }
 
 
@@ -77,6 +78,12 @@ def expected() -> dict[str, float]:
         "grace": seconds(worker["grace"]),
         "deadlock_timeout": seconds(worker["deadlock_timeout"]),
         "verify": worker["verify"],
+        "retention": seconds(worker["retention"]),
+        "most between two looks at a type": sweeper.REST_S[1],
+        "least between two looks at a type": sweeper.REST_S[0],
+        "chains of one batch": sweeper.CHAINS_MAX,
+        "events of one batch": sweeper.EVENTS_MAX,
+        "pause between two batches": sweeper.PAUSE_S,
         "query timeout": seconds(client.QUERY_TIMEOUT),
         "heartbeat flush": heartbeats.HEARTBEAT_FLUSH_MS / 1000,
         "process activity, from SIGTERM to SIGKILL": processes.KILL_AFTER_S,

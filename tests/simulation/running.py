@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
 from pledger.testing import Faults, Simulation
@@ -19,6 +20,8 @@ def prepare(seed: int, faults: Faults | None = None, cases: Sequence[Case] = (),
     options: further ones of the simulation."""
     dice = random.Random(f"cases {seed}")
     workers = options.pop("workers", dice.choice([1, 2, 3]))
+    if random.Random(f"retention {seed}").random() < 0.25:
+        options.setdefault("retention", timedelta(seconds=2))
     sim = Simulation(
         seed,
         workflows=[*workflows.WORKFLOWS, *further.WORKFLOWS],

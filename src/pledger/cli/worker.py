@@ -92,6 +92,16 @@ DeadlockTimeout: TypeAlias = Annotated[
 Verify: TypeAlias = Annotated[
     float, typer.Option("--verify", min=0.0, max=1.0, help="The share of finished runs that is replayed and compared.")
 ]
+Retention: TypeAlias = Annotated[
+    timedelta,
+    typer.Option(
+        "--retention",
+        parser=lambda text: timedelta.max if text == "forever" else parse_duration(text),
+        metavar="DURATION",
+        help="How long finished runs are kept whose workflow says nothing else, or `forever`.",
+        show_default="30d",
+    ),
+]
 BuildId: TypeAlias = Annotated[
     str | None,
     typer.Option("--build-id", help="The identity of this code in histories.", show_default="from its sources"),
@@ -123,6 +133,7 @@ def worker(
     grace: Grace = timedelta(seconds=30),
     deadlock_timeout: DeadlockTimeout = timedelta(seconds=30),
     verify: Verify = 0.01,
+    retention: Retention = timedelta(days=30),
     build_id: BuildId = None,
     identity: Identity = None,
     paused: Paused = False,
@@ -150,6 +161,7 @@ def worker(
         "grace": grace,
         "deadlock_timeout": deadlock_timeout or None,
         "verify": verify,
+        "retention": retention,
         "build_id": build_id,
         "identity": identity,
         "paused": paused,

@@ -18,6 +18,7 @@ from pledger.engine.loading import Loader
 from pledger.engine.port.answers import Answer, Reply, Sent
 from pledger.engine.runs import Runs
 from pledger.engine.session import Heart, LedgerClock, Session
+from pledger.engine.sweeper import Sweeper, keeps
 from pledger.engine.verification import Verification
 from pledger.engine.watchdog import Watchdog
 from pledger.history.events import Command, RunStarted
@@ -81,6 +82,14 @@ class Engine:
         self.activities.slots.freed = self._intake.slot_freed
         self._verification = Verification(
             connection.store, self.workflows, self._loop, randomness, limits.verified_share, limits.payload_bytes_max
+        )
+        self._sweeper = Sweeper(
+            connection.store,
+            self._loop,
+            random.Random(randomness.random()),  # noqa: S311 - jitter; of its own, since it draws when others do not
+            session_key=self._session_key,
+            namespace=connection.namespace,
+            keeps=keeps(self.workflows.values(), limits.retention_ms),
         )
 
     # Its parts --------------------------------------------------------------------------------------------------------
@@ -176,6 +185,7 @@ class Engine:
         await self.session.open(self.identity, self.connection.namespace, self.task_queue, self.code)
         self._watchdog.start()
         self._intake.start()
+        self._sweeper.start()
         self.connection.attach(self)
 
     async def stop(self, grace_s: float) -> None:
@@ -183,6 +193,7 @@ class Engine:
         self._stopping = True
         self.activities.leaving = True
         try:
+            await self._sweeper.stop()
             await self._intake.stop()
             self.connection.detach(self)
             await self.connection.committer.drain()  # what was placed here before has begun after this

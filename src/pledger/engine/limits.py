@@ -9,7 +9,10 @@ from pledger.history import payloads
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Counts, milliseconds and bytes. verified_share: of finished runs, 0 to 1."""
+    """Counts, milliseconds and bytes. verified_share: of finished runs, 0 to 1.
+
+    retention_ms: how long finished runs are kept whose workflow says nothing else; None: for ever.
+    """
 
     concurrent_activities_max: int = 1_000
     activity_threads_max: int = 64
@@ -19,3 +22,4 @@ class Limits:
     payload_bytes_max: int = payloads.PAYLOAD_BYTES_MAX
     history_events_max: int = 500_000
     verified_share: float = 0.01
+    retention_ms: int | None = 30 * 86_400_000

@@ -71,7 +71,7 @@ class Verification:
             try:
                 row = await self._store.read_run(run_key)
                 definition = self._definitions.get(row.workflow_type)
-                if definition is None:
+                if definition is None or row.is_forgotten:
                     continue
                 await replay_run(self._store, row, definition, self._loop, self._payload_bytes_max)
                 self.verified += 1

@@ -168,7 +168,7 @@ class WorkflowDefinition:
 
     init_takes_args: the class's `__init__` gets the arguments too (`workflow.init`), so that they are there before the
     first signal's handler runs. deadline: how long a run may take before it times out, or None. owner: who answers for
-    it, or None.
+    it, or None. retention: how long a finished run is kept, or None for what its worker says.
     failure_exception_types: further exception types that fail the run; any other undeclared one blocks it.
     """
 
@@ -182,6 +182,7 @@ class WorkflowDefinition:
     deadline: timedelta | None = None
     owner: str | None = None
     init_takes_args: bool = False
+    retention: timedelta | None = None
 
     @staticmethod
     def of(workflow: object) -> WorkflowDefinition:
@@ -221,17 +222,26 @@ def define_workflow(
     failure_exception_types: Sequence[type[BaseException]],
     deadline: timedelta | None,
     owner: str | None,
+    retention: timedelta | None = None,
 ) -> WorkflowDefinition:
     """Read a function or a class as a workflow and note the definition on it. Raises UsageError when it is neither."""
     if deadline is not None and deadline <= timedelta(0):
         raise InvalidPolicyError(
             f"workflow deadline is {deadline.total_seconds():g} s; it must be more than 0, or None for no deadline"
         )
+    if retention is not None and retention < timedelta(0):
+        raise InvalidPolicyError(
+            f"workflow retention is {retention.total_seconds():g} s; it must be 0 or more, timedelta.max for ever, or "
+            "None for what the worker says"
+        )
     known = (tuple(failure_exception_types), deadline, owner)
     if inspect.isclass(target):
-        definition = _class_definition(target, name or target.__name__, *known)
+        definition = _class_definition(target, name or target.__name__, *known, retention=retention)
     elif inspect.iscoroutinefunction(target):
-        definition = WorkflowDefinition(name or target.__name__, target, None, Signature.of(target), {}, {}, *known)
+        signature = Signature.of(target)
+        definition = WorkflowDefinition(
+            name or target.__name__, target, None, signature, {}, {}, *known, retention=retention
+        )
     else:
         raise UsageError(f"workflow {target.__qualname__!r} must be an async function or a class with a run method")
     setattr(target, _WORKFLOW, definition)
@@ -244,6 +254,8 @@ def _class_definition(
     failure_exception_types: tuple[type[BaseException], ...],
     deadline: timedelta | None,
     owner: str | None,
+    *,
+    retention: timedelta | None,
 ) -> WorkflowDefinition:
     runs: list[str] = []
     handlers: dict[str, dict[str, Handler]] = {"signal": {}, "query": {}}
@@ -277,6 +289,7 @@ def _class_definition(
         deadline,
         owner,
         getattr(vars(cls).get("__init__"), _INIT, False),
+        retention,
     )
     run.__pledger_class__ = definition
     return definition

@@ -83,9 +83,12 @@ class Auditor:
 
     may_block: the workflow types whose code is not right, or changes; any other one blocks only when it is parked.
     damaged: runs whose rows were changed behind the ledger's back. parked: those of them that are blocked for it.
+    keep_ms: how long finished runs are kept. forgotten: those that retention took.
     """
 
-    def __init__(self, clock: Callable[[], int], may_block: Container[str] = ()) -> None:
+    def __init__(self, clock: Callable[[], int], may_block: Container[str] = (), keep_ms: int = 0) -> None:
+        self.forgotten: set[int] = set()
+        self._keep_ms = keep_ms
         self.records: dict[int, Record] = {}
         self.violations: list[str] = []
         self.damaged: set[int] = set()
@@ -218,6 +221,24 @@ class Auditor:
                     f"of queue {row.task_queue} in {row.namespace}",
                 )
 
+    def look_at_forgotten(self, view: View) -> None:
+        """After retention was there: it took what had ended long enough ago, and nothing else."""
+        for run_key, record in self.records.items():
+            row = view.run(run_key)
+            if run_key in self.forgotten or (row is not None and row.last_event == record.state.last_event):
+                continue
+            self.forgotten.add(run_key)
+            state = record.state
+            if row is None or not row.is_forgotten or (row.run_id, row.head) != (record.run_id, record.head):
+                self.violated("ids outlive retention", f"of run {run_key} ({record.run_id}) there is {row}")
+            elif state.status == "running":
+                self.violated("retention takes what is finished", f"run {run_key} is open, and was forgotten")
+            elif self._latest_ms <= state.last_ms + self._keep_ms:
+                self.violated(
+                    "retention takes what is finished",
+                    f"run {run_key} ended at {state.last_ms} and was forgotten by {self._latest_ms}",
+                )
+
     # After a crash ----------------------------------------------------------------------------------------------------
 
     def recovered(self, state: State) -> None:
@@ -225,6 +246,8 @@ class Auditor:
         with an unknown outcome may have come through after all."""
         for run_key, record in self.records.items():
             row, heads = state.runs.get(run_key), [each.checksum for each in state.histories.get(run_key, [])]
+            if row is not None and row.is_forgotten:
+                heads = [row.head]
             if row is None or row.run_id != record.run_id or record.head not in [transition.CHAIN_START, *heads]:
                 self.violated(
                     "nothing acknowledged is lost",

@@ -157,7 +157,8 @@ class AsyncEnvironment:
             code="under test",
             identity="environment",
             # Nothing is sampled while it works: at the end every run is replayed, open ones too.
-            limits=Limits(lease_ms=milliseconds(LEASE), verified_share=0.0),
+            # Nothing is forgotten in the midst of a test, and no chore keeps its clock from jumping.
+            limits=Limits(lease_ms=milliseconds(LEASE), verified_share=0.0, retention_ms=None),
             heart=JumpHeart(loop) if isinstance(loop, JumpingLoop) else LoopHeart(loop),
             watchdog=Unwatched(),
             randomness=random.Random(os.urandom(16)),  # noqa: S311 - jitter

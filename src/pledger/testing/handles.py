@@ -136,6 +136,8 @@ class SimulatedStore(MemoryStore):
             self._process.sessions[result.session_key] = result
         elif rule.__name__ in CLAIMS:
             self._auditor.look_at_claim(self._process.sessions[args[0]], result)
+        elif rule.__name__ == "forget_chains":
+            self._auditor.look_at_forgotten(self._view)
         elif rule.__name__ in {"close_session", "bury_sessions"}:
             self._auditor.check_all_wakers(self._view)
         return result

@@ -49,6 +49,8 @@ def every_message_arrives_once(sim: Simulation) -> list[str]:
         signals = [each.message_id for each in journal.signals]
         for message_id in signals:
             verdict = inbox.get(message_id, "unknown")
+            if row.is_forgotten and verdict == "undelivered":
+                found.append(f"what nobody took stays: signal {message_id} of {row.workflow_id}, which is forgotten")
             if (message_id in delivered) != (verdict == "delivered") or verdict == "unknown":
                 found.append(f"nothing acknowledged is lost: signal {message_id} of {row.workflow_id} is {verdict}")
         arrived = [delivered[each] for each in dict.fromkeys(signals) if each in delivered]
@@ -57,7 +59,11 @@ def every_message_arrives_once(sim: Simulation) -> list[str]:
         found += [f"refused is refused: {each} of {row.workflow_id}" for each in journal.refused if each in delivered]
         for _, request_id in journal.cancels:
             verdict = inbox.get(request_id)
-            if row.status != "running" and verdict not in {"cancelled", f"too_late:{row.status}"}:
+            if (
+                row.status != "running"
+                and not row.is_forgotten
+                and verdict not in {"cancelled", f"too_late:{row.status}"}
+            ):
                 found.append(f"every cancel has its verdict: {request_id} of {row.workflow_id} has {verdict}")
     return found
 
@@ -69,6 +75,8 @@ def every_outcome_told_is_true(sim: Simulation) -> list[str]:
         state = sim.auditor.records[row.run_key].state
         for outcome in journal.outcomes:
             if outcome.status == "damaged" and row.run_key in sim.auditor.damaged:
+                continue
+            if outcome.status == "forgotten" and row.run_key in sim.auditor.forgotten:
                 continue
             if outcome.status != row.status:
                 found.append(f"told is true: {row.workflow_id} is {row.status}, a client heard {outcome.status}")
@@ -106,6 +114,12 @@ def every_history_is_whole(sim: Simulation) -> list[str]:
     for run_key, row in sim.state.runs.items():
         if run_key in sim.auditor.damaged:
             continue  # see every_damage_is_found
+        if row.is_forgotten:
+            if row.head != sim.auditor.records[run_key].head:
+                found.append(f"ids outlive retention: {row.workflow_id} is remembered with another history")
+            if sim.state.histories[run_key] and run_key not in sim.state.leftovers:
+                found.append(f"retention takes all: a part of the history of {row.workflow_id} is left")
+            continue
         head, last = transition.CHAIN_START, 0
         for stored in sim.state.histories[run_key]:
             body = transition.decode(stored.body)
@@ -142,7 +156,7 @@ def every_history_replays(sim: Simulation) -> list[str]:
     """The code, given the recorded inputs, asks for the recorded commands."""
     found: list[str] = []
     for row in sim.state.runs.values():
-        if row.run_key in sim.auditor.damaged:
+        if row.run_key in sim.auditor.damaged or row.is_forgotten:
             continue
         try:
             replay(History(identity_of(row), _transitions(sim, row)), sim.workflows[row.workflow_type].target)

@@ -38,7 +38,10 @@ class Signalled:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a run ended, as its client was told. value: of a completed run; error: of any other."""
+    """How a run ended, as its client was told. value: of a completed run; error: of any other.
+
+    status: also "damaged", or "forgotten" once retention was there.
+    """
 
     run_id: str
     status: str
@@ -169,6 +172,8 @@ class Caller:
             value = await self._repeated(lambda: self.handle.result(wait_while_blocked=True))
         except errors.CorruptHistoryError as error:
             outcome = Outcome(self.run_id, "damaged", error=error)
+        except errors.NoLongerKeptError as error:
+            outcome = Outcome(self.run_id, "forgotten", error=error)
         except errors.WorkflowFailedError as error:
             outcome = Outcome(self.run_id, error.status, error=error.__cause__)
         else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from pledger.engine.limits import Limits
@@ -56,7 +56,13 @@ class Seats:
         self._lives: list[Process] = []
 
     def set_out(
-        self, workers: int, clients: int, limits: Limits | None, task_queues: Sequence[str], namespaces: Sequence[str]
+        self,
+        workers: int,
+        clients: int,
+        limits: Limits | None,
+        task_queues: Sequence[str],
+        namespaces: Sequence[str],
+        retention_ms: int,
     ) -> None:
         """As in `Simulation`."""
         places = len(namespaces)
@@ -66,7 +72,7 @@ class Seats:
                 namespaces[n % places],
                 # The first one of a namespace serves them all, so that every queue is served.
                 [each for each in task_queues if n < places or each == task_queues[0] or self._toss()],
-                limits or self._draw_limits(),
+                replace(limits or self._draw_limits(), retention_ms=retention_ms),
             )
             for n in range(workers)
         ]

@@ -22,6 +22,7 @@ from typing import Any, Final
 
 from pledger.engine.limits import Limits
 from pledger.errors import UsageError
+from pledger.history.retry import milliseconds
 from pledger.machine import guards
 from pledger.machine.definitions import ActivityDefinition, WorkflowDefinition
 from pledger.store.memory import State
@@ -42,6 +43,8 @@ from pledger.testing.world import World
 FAULTS_LAST_S: Final = 60.0
 #: So long after they stopped everything must have finished.
 SETTLE: Final = timedelta(minutes=10)
+#: Longer than a simulation lasts, so that nothing is forgotten where nobody asks for it.
+RETENTION: Final = timedelta(days=30)
 DEPLOY_WITHIN_S: Final = 20.0
 #: So long after the last fault every session of the dead is buried, and its runs are claimed: leases and empty seats
 #: are shorter.
@@ -68,6 +71,7 @@ class Simulation:
     must have finished; workflows that wait for longer need more (a virtual day takes some seconds).
     deploy: workflows in place of those of the same name, in processes that start after some moment: until all have, old
     and new code work side by side. Runs of these may block meanwhile, and must go on in the end.
+    retention: how long finished runs are kept, where the workflow says nothing else.
     store: "memory", or "sqlite" for the real store on a simulated disk. durability: as in `connect`, of that one.
     state: the ledger, as dictionaries. world: the outside. workflows: those of the end, by name. programs: the client
     programs with what they were told. hits: how often each fault happened. digest: equal for equal executions. now_s:
@@ -88,6 +92,7 @@ class Simulation:
         task_queues: Sequence[str] = ("default",),
         namespaces: Sequence[str] = ("default",),
         settle: timedelta = SETTLE,
+        retention: timedelta = RETENTION,
         store: str = "memory",
         durability: str = "power",
     ) -> None:
@@ -106,7 +111,7 @@ class Simulation:
         self._settle_s = settle.total_seconds()
         self._scheduler = Scheduler(fork(self._dice))
         self._conditions = Conditions(self._scheduler, faults or Faults())
-        self.auditor = Auditor(self._conditions.store_ms, self._deploy)
+        self.auditor = Auditor(self._conditions.store_ms, self._deploy, milliseconds(retention))
         self._ledger = self._new_ledger(store, durability)
         self.world = World(
             fork(self._dice),
@@ -127,7 +132,7 @@ class Simulation:
         self._seats = Seats(
             self._conditions, surroundings, self._dice, programs=self.programs, all_closed=self._all_closed
         )
-        self._seats.set_out(workers, clients, limits, task_queues, namespaces)
+        self._seats.set_out(workers, clients, limits, task_queues, namespaces, milliseconds(retention))
         self._plan = FaultPlan(self._conditions, self._scheduler, self._seats, self._ledger, self.auditor, self._dice)
 
     def _new_ledger(self, store: str, durability: str) -> Ledger:

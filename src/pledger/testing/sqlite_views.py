@@ -65,6 +65,7 @@ def read_state(rows: Query, clock: Callable[[], int]) -> State:
         _read_messages(state, rows)
         _read_tasks(state, rows)
         state.sessions = {row[0]: SessionRow(*row) for row in rows(_SESSIONS, ())}
+        state.leftovers = {run_key for (run_key,) in rows("SELECT run_key FROM pledger_leftover", ())}
         state.wakes = {run_key for (run_key,) in rows("SELECT run_key FROM pledger_wake", ())}
         state.requests = {row[0]: Request(*row) for row in rows(_REQUESTS, ())}
     return state

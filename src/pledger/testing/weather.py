@@ -33,6 +33,9 @@ READS: Final = frozenset(
         "look",
         "read_mail",
         "read_pauses",
+        "finished_types",
+        "finished_chains",
+        "chain_runs",
     }
 )
 #: How long a verb takes, in seconds: mostly, and when the store is slow.

@@ -29,6 +29,7 @@ class RunRow(Record, frozen=True):
     last_event: position of its newest event, 0 before the first transition. head: checksum of its newest transition.
     owner: the session that holds it, or None. due_ms: when it must be activated on its own account (0: at once), or
     None when only a message can wake it. claims: take-overs since it last made progress.
+    A closed run with last_event 0 was forgotten by retention: its row is all that is left.
     blocked: why it stands still (JSON object with at least "reason"), or None. blocked_code: the code that failed.
     """
 
@@ -51,6 +52,10 @@ class RunRow(Record, frozen=True):
     claims: int
     blocked: bytes | None
     blocked_code: str | None
+
+    @property
+    def is_forgotten(self) -> bool:
+        return self.last_event == 0 and self.status != "running"
 
 
 class Message(Record, frozen=True):

@@ -21,6 +21,7 @@ from pledger.engine.port.records import (
     SessionRow,
     TaskRow,
 )
+from pledger.engine.port.retention import Retention
 from pledger.engine.port.transactions import Transactions
 from pledger.history.transition import StoredTransition
 
@@ -196,7 +197,7 @@ class Requests(Protocol):
         ...
 
 
-class Store(Ledger, Mailbox, Tasks, Sessions, Requests, Pauses, Transactions, Protocol):
+class Store(Ledger, Mailbox, Tasks, Sessions, Requests, Pauses, Retention, Transactions, Protocol):
     """One database.
 
     look_every_s: how long a worker may go without a look of its own: so late is noticed at most what no hint told of.

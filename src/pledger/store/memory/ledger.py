@@ -181,7 +181,9 @@ _COMPARE: Final[dict[str, Callable[[Any, Any], bool]]] = {
 
 
 def _meets(run: RunRow, namespace: str, where: Sequence[Condition]) -> bool:
-    return run.namespace == namespace and all(_meets_one(run, condition) for condition in where)
+    return (
+        run.namespace == namespace and not run.is_forgotten and all(_meets_one(run, condition) for condition in where)
+    )
 
 
 def _meets_one(run: RunRow, condition: Condition) -> bool:

@@ -27,7 +27,8 @@ class State:
     open_runs: keys of the runs in `runs` that are not closed. newest: the run keys of each (namespace, workflow_id),
     oldest first. inboxes: the messages of each chain by message_key. message_keys: which message has an id in a chain.
     unkept: keys of messages whose id needs no memory beyond delivery. wakes: owned runs that another process wrote to.
-    listeners: called with the handle that wrote, after every write.
+    leftovers: forgotten runs that still have some of their history. duties: (owner, until_ms) of each chore, by
+    namespace and name. listeners: called with the handle that wrote, after every write.
     """
 
     clock: Callable[[], int] = system_clock
@@ -46,6 +47,8 @@ class State:
     wakes: set[int] = field(default_factory=set)
     requests: dict[int, Request] = field(default_factory=dict)
     pauses: dict[int, Pause] = field(default_factory=dict)
+    leftovers: set[int] = field(default_factory=set)
+    duties: dict[tuple[str, str], tuple[int | None, int]] = field(default_factory=dict)
     listeners: list[Callable[[object], None]] = field(default_factory=list)
 
     def run(self, run_key: int) -> RunRow:

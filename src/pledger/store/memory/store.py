@@ -35,9 +35,10 @@ from pledger.engine.port.records import (
     SessionRow,
     TaskRow,
 )
+from pledger.engine.port.retention import Finished, Place
 from pledger.errors import InternalError, PledgerError, UsageError
 from pledger.history.transition import StoredTransition
-from pledger.store.memory import ledger, mail, mailbox, pauses, requests, sessions, tasks
+from pledger.store.memory import ledger, mail, mailbox, pauses, requests, retention, sessions, tasks
 from pledger.store.memory.faults import Faults
 from pledger.store.memory.handle import MemoryHandle
 from pledger.store.memory.state import State
@@ -232,6 +233,31 @@ class MemoryStore(MemoryHandle, MemoryTransactions):
 
     async def read_pauses(self, namespace: str) -> list[Pause]:
         return await self._call(pauses.read_pauses, namespace)
+
+    # Retention --------------------------------------------------------------------------------------------------------
+
+    async def take_duty(self, namespace: str, name: str, session_key: int, hold_ms: int) -> bool:
+        return await self._call(retention.take_duty, namespace, name, session_key, hold_ms)
+
+    async def leave_duty(self, namespace: str, name: str, session_key: int, rest_ms: int) -> None:
+        await self._call(retention.leave_duty, namespace, name, session_key, rest_ms)
+
+    async def finished_types(self, namespace: str) -> list[str]:
+        return await self._call(retention.finished_types, namespace)
+
+    async def finished_chains(
+        self, namespace: str, workflow_type: str, keep_ms: int, after: Place, limit: int
+    ) -> list[Finished]:
+        return await self._call(retention.finished_chains, namespace, workflow_type, keep_ms, after, limit)
+
+    async def chain_runs(self, chain_keys: Sequence[int]) -> list[RunRow]:
+        return await self._call(retention.chain_runs, chain_keys)
+
+    async def forget_chains(self, chain_keys: Sequence[int], keep_ms: int) -> int:
+        return await self._change(retention.forget_chains, chain_keys, keep_ms)
+
+    async def drop_leftovers(self, limit: int) -> int:
+        return await self._call(retention.drop_leftovers, limit)
 
     # The whole --------------------------------------------------------------------------------------------------------
 

@@ -29,6 +29,9 @@ _OPERATORS: Final = {
     ">=": ">=",
 }
 
+#: What was forgotten is in no list: RunRow.is_forgotten.
+_REMEMBERED: Final = "NOT (last_event = 0 AND status <> 'running')"
+
 
 def filter_sql(
     what: str, schema: str, namespace: str, where: Sequence[Condition], before_key: int | None = None
@@ -50,4 +53,5 @@ def filter_sql(
     if before_key is not None:
         bindings.append(before_key)
         terms.append(f"run_key < ${len(bindings)}")
+    terms.append(_REMEMBERED)
     return f'SELECT {what} FROM "{schema}".run_row WHERE {" AND ".join(terms)}', bindings  # noqa: S608 - see above

@@ -7,7 +7,18 @@ from typing import Final
 
 from pledger.store.sqlfiles import load_migrations, load_queries
 
-_SUBJECTS: Final = ("commit", "ledger", "mail", "mailbox", "tasks", "sessions", "requests", "transactions", "pauses")
+_SUBJECTS: Final = (
+    "commit",
+    "ledger",
+    "mail",
+    "mailbox",
+    "tasks",
+    "sessions",
+    "requests",
+    "transactions",
+    "pauses",
+    "retention",
+)
 #: What stands for the schema in the files.
 _PLACEHOLDER: Final = "pledger."
 

@@ -18,6 +18,7 @@ from pledger.store.postgres.ledger import PostgresLedger
 from pledger.store.postgres.mail import PostgresMail
 from pledger.store.postgres.mailbox import PostgresMailbox
 from pledger.store.postgres.requests import PostgresRequests
+from pledger.store.postgres.retention import PostgresRetention
 from pledger.store.postgres.schema import migrate, schema_version
 from pledger.store.postgres.sessions import PostgresSessions
 from pledger.store.postgres.statements import load_steps
@@ -43,6 +44,7 @@ class PostgresStore(
     PostgresTasks,
     PostgresSessions,
     PostgresRequests,
+    PostgresRetention,
     PostgresTransactions,
 ):
     """A ledger in a schema of a database, shared by any number of processes on any number of machines."""

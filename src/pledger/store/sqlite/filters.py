@@ -21,6 +21,9 @@ _OPERATORS: Final = {
     "in": "IN (SELECT value FROM json_each(?))",
 }
 
+#: What was forgotten is in no list: RunRow.is_forgotten.
+_REMEMBERED: Final = "NOT (last_event = 0 AND status <> 'running')"
+
 
 def filter_sql(
     what: str, namespace: str, where: Sequence[Condition], before_key: int | None = None
@@ -42,4 +45,5 @@ def filter_sql(
     if before_key is not None:
         terms.append("run_key < ?")
         bindings.append(before_key)
+    terms.append(_REMEMBERED)
     return f"SELECT {what} FROM pledger_run_row WHERE {' AND '.join(terms)}", bindings  # noqa: S608 - see above

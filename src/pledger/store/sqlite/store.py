@@ -23,6 +23,7 @@ from pledger.store.sqlite.mail import SqliteMail
 from pledger.store.sqlite.mailbox import SqliteMailbox
 from pledger.store.sqlite.pauses import SqlitePauses
 from pledger.store.sqlite.requests import SqliteRequests
+from pledger.store.sqlite.retention import SqliteRetention
 from pledger.store.sqlite.sessions import SqliteSessions
 from pledger.store.sqlite.tasks import SqliteTasks
 from pledger.store.sqlite.transactions import SqliteTransactions
@@ -40,6 +41,7 @@ class SqliteStore(
     SqliteSessions,
     SqliteRequests,
     SqlitePauses,
+    SqliteRetention,
     SqliteTransactions,
 ):
     """A ledger in one file, shared by any number of processes on one machine."""

@@ -30,7 +30,7 @@ def later_steps(address: Address, *more: str) -> list[str]:
 
 async def test_a_migration_is_done_once_however_many_come_at_once(url: str) -> None:
     stores = await asyncio.gather(*(open_postgres(url) for _ in range(5)))
-    assert {(await store.describe())["schema_version"] for store in stores} == {1}
+    assert {(await store.describe())["schema_version"] for store in stores} == {len(load_steps("any"))}
     for store in stores:
         await store.close()
 

@@ -68,6 +68,12 @@ def test_no_statement_scans_a_table(plans: Plans, name: str) -> None:
         ("open_requests", "request_open", r"\(run_key = ANY"),
         ("orphan_runs", "run_owned", r"\(owner = ANY"),
         ("orphan_tasks", "task_owned", r"\(owner = ANY"),
+        ("finished_types", "run_finished", r"\(namespace = "),
+        ("finished_chains", "run_finished", r"\(namespace = .*workflow_type = .*closed_ms < .*closed_ms, run_key\) > "),
+        ("forget_chains", "run_by_chain", r"\(chain_key = ANY"),
+        ("forget_chains", "history_pkey", r"\(run_key = ANY"),
+        ("forget_chains", "attempt_by_run", r"\(run_key = ANY"),
+        ("forget_chains", "message_by_id", r"\(chain_key = ANY"),
         ("find_newest_run", "chain_by_id", r"\(namespace = .*workflow_id = "),
     ],
 )

@@ -11,13 +11,13 @@ from pledger.store.sqlfiles import load_queries
 from pledger.store.sqlite import SqliteStore
 from pledger.store.sqlite.filters import filter_sql
 
-SUBJECTS = ("ledger", "mailbox", "tasks", "sessions", "requests", "pauses")
+SUBJECTS = ("ledger", "mailbox", "tasks", "sessions", "requests", "pauses", "retention")
 QUERIES = [(subject, name) for subject in SUBJECTS for name in load_queries("pledger.store.sqlite", subject)]
 
 #: Tables that hold a handful of rows (worker processes, wake-ups until they are told), and what is no table.
 SMALL = re.compile(
-    r"SCAN (pledger_clock|pledger_session|wake|held|pledger_wake|CONSTANT ROW|json_each|type|clock|run_type|task_type"
-    r"|pause|pledger_pause|\()"
+    r"SCAN (pledger_clock|pledger_session|wake|held|pledger_wake|pledger_leftover|CONSTANT ROW|json_each|type|clock"
+    r"|run_type|task_type|pause|pledger_pause|\()"
 )
 
 
@@ -55,6 +55,10 @@ def test_no_query_scans_a_table(store: SqliteStore, subject: str, name: str) -> 
         ("ledger", "find_newest_run", "pledger_chain_by_id"),
         ("mail", "open_requests", "pledger_request_open"),
         ("mail", "waiting_messages", "pledger_message_unsettled"),
+        ("retention", "drop_histories", "pledger_history_by_run"),
+        ("retention", "drop_attempts", "pledger_attempt_by_run"),
+        ("retention", "drop_questions", "pledger_request_open"),
+        ("retention", "forgettable_runs", "pledger_run_by_chain"),
     ],
 )
 def test_the_index_that_was_made_for_it(store: SqliteStore, subject: str, name: str, index: str) -> None:
@@ -73,6 +77,7 @@ def test_the_index_that_was_made_for_it(store: SqliteStore, subject: str, name: 
         ("sessions", "look", "expiry (namespace=? AND expires_ms<?)"),
         ("tasks", "claimable_tasks", "due (namespace=? AND task_queue=? AND activity_type=? AND due_ms<?)"),
         ("tasks", "expired_tasks", "expiry (namespace=? AND expires_ms<?)"),
+        ("retention", "finished_types", "finished (namespace=? AND workflow_type>?)"),
     ],
 )
 def test_a_worker_passes_no_row_of_another_namespace_or_queue(
@@ -104,6 +109,13 @@ def test_an_inbox_is_counted_in_its_index_alone(store: SqliteStore) -> None:
     assert plan(store, load_queries("pledger.store.sqlite", "mailbox")["is_full"]) == [
         "SEARCH pledger_message USING COVERING INDEX pledger_message_unsettled (chain_key=?)"
     ]
+
+
+def test_what_is_to_be_forgotten_is_one_range_of_an_index_in_order(store: SqliteStore) -> None:
+    lines = plan(store, load_queries("pledger.store.sqlite", "retention")["finished_chains"])
+    range_ = "pledger_run_finished (namespace=? AND workflow_type=? AND closed_ms>? AND closed_ms<?)"
+    assert lines[0].endswith(range_)
+    assert not [line for line in lines if "TEMP B-TREE" in line]
 
 
 @pytest.mark.parametrize("name", ["read_history", "read_last_transitions", "find_newest_run", "read_inbox"])

@@ -1,0 +1,138 @@
+"""Retention in the workers: what has been finished for long enough is forgotten, a little at a time.
+
+Of each workflow type one worker of the fleet sweeps, the one that has the chore, and it sweeps only types that it has
+the code of: how long their runs are kept stands there. Batches are small, and between two of them is a pause, so that
+no writer waits for long and the rate has a bound.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+from pledger.engine.port.retention import FROM_THE_START, in_batches
+from pledger.errors import StoreError
+from pledger.history.retry import milliseconds
+
+if TYPE_CHECKING:
+    from pledger.engine.port.verbs import Store
+    from pledger.machine.definitions import WorkflowDefinition
+
+logger = logging.getLogger("pledger.engine")
+
+#: Between two sweeps of a type: a tenth of what its runs are kept, within these bounds, in seconds.
+REST_S: Final = (1.0, 600.0)
+#: How long a worker has the chore without saying that it still does it; longer than any batch takes.
+HOLD_MS: Final = 60_000
+#: Chains that are looked at in one go, forgotten in one transaction, and their events in that.
+PAGE: Final = 500
+CHAINS_MAX: Final = 100
+EVENTS_MAX: Final = 2_000
+#: Rows of a long history that go in one transaction.
+ROWS_MAX: Final = 2_000
+#: Between two transactions, in seconds. With the above, at most 2,000 runs a second.
+PAUSE_S: Final = 0.05
+
+
+def keeps(definitions: Iterable[WorkflowDefinition], default_ms: int | None) -> dict[str, int]:
+    """How long finished runs of each type are kept, in ms; without those that are kept for ever."""
+    found = {}
+    for definition in definitions:
+        retention = definition.retention
+        keep_ms = default_ms if retention is None else None if retention == timedelta.max else milliseconds(retention)
+        if keep_ms is not None:
+            found[definition.name] = keep_ms
+    return found
+
+
+class Sweeper:
+    """keeps: as `keeps` gives it. session_key: of the worker's session, 0 while it has none."""
+
+    def __init__(
+        self,
+        store: Store,
+        loop: asyncio.AbstractEventLoop,
+        randomness: random.Random,
+        *,
+        session_key: Callable[[], int],
+        namespace: str,
+        keeps: Mapping[str, int],
+    ) -> None:
+        self._store = store
+        self._loop = loop
+        self._random = randomness
+        self._session_key = session_key
+        self._namespace = namespace
+        self._keeps = keeps
+        self._task: asyncio.Task[None] | None = None
+        self._duty: tuple[str, int] | None = None
+
+    def start(self) -> None:
+        if self._keeps:
+            self._task = self._loop.create_task(self._run(), name="pledger-sweeper")
+
+    async def stop(self) -> None:
+        """At once: what is not swept now is swept later, by somebody else if there is one."""
+        if self._task is None:
+            return
+        self._task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._task
+        if self._duty is not None:
+            with contextlib.suppress(StoreError):  # then it is free once it is not held any more
+                await self._store.leave_duty(self._namespace, *self._duty, 0)
+
+    async def _run(self) -> None:
+        next_s = {name: self._loop.time() + self._jittered(rest_s(ms)) for name, ms in self._keeps.items()}
+        while True:
+            name = min(next_s, key=lambda each: next_s[each])
+            await asyncio.sleep(max(0.0, next_s[name] - self._loop.time()))
+            keep_ms = self._keeps[name]
+            try:
+                await self._sweep_if_due(name, keep_ms)
+            except StoreError as error:
+                # What is wrong with the store others tell loudly; this can wait for ever.
+                logger.debug("retention of %s waits: %s", name, error)
+            except Exception:
+                logger.exception("retention of %s failed; it goes on", name)
+            # A worker that does not get the chore asks as often as the one that does it: so it is done, whoever dies.
+            next_s[name] = self._loop.time() + rest_s(keep_ms) * 0.5 + self._jittered(rest_s(keep_ms))
+
+    async def _sweep_if_due(self, name: str, keep_ms: int) -> None:
+        session_key = self._session_key()
+        chore = f"retention of {name}"
+        if not session_key or not await self._store.take_duty(self._namespace, chore, session_key, HOLD_MS):
+            return
+        self._duty = chore, session_key
+        forgotten = await self._sweep(name, keep_ms, chore, session_key)
+        while await self._store.drop_leftovers(ROWS_MAX):  # noqa: ASYNC110 - it waits for nobody, it gives way
+            await asyncio.sleep(PAUSE_S)
+        await self._store.leave_duty(self._namespace, chore, session_key, int(rest_s(keep_ms) * 1000))
+        self._duty = None
+        if forgotten:
+            logger.info("retention has removed %d runs of %s", forgotten, name)
+
+    async def _sweep(self, name: str, keep_ms: int, chore: str, session_key: int) -> int:
+        place, forgotten = FROM_THE_START, 0
+        while page := await self._store.finished_chains(self._namespace, name, keep_ms, place, PAGE):
+            place = page[-1].place
+            for batch in in_batches(page, CHAINS_MAX, EVENTS_MAX):
+                forgotten += await self._store.forget_chains([each.chain_key for each in batch], keep_ms)
+                await asyncio.sleep(PAUSE_S)
+            if not await self._store.take_duty(self._namespace, chore, session_key, HOLD_MS):
+                break  # it took too long, and somebody else does it now
+        return forgotten
+
+    def _jittered(self, seconds: float) -> float:
+        return seconds * self._random.random()
+
+
+def rest_s(keep_ms: int) -> float:
+    """How long a type is let alone after a sweep."""
+    least, most = REST_S
+    return min(most, max(least, keep_ms / 10_000))
