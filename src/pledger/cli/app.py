@@ -16,6 +16,7 @@ from pledger.cli.listing import list_runs
 from pledger.cli.messages import query, signal
 from pledger.cli.pausing import pause, paused, resume
 from pledger.cli.replay import replay
+from pledger.cli.retention import export, prune_runs
 from pledger.cli.show import show
 from pledger.cli.start import start
 from pledger.cli.worker import worker
@@ -50,6 +51,8 @@ app.command()(paused)
 app.command()(replay)
 app.command()(check)
 app.command()(backup)
+app.command()(export)
+app.command("prune")(prune_runs)
 app.command()(doctor)
 
 

@@ -52,6 +52,7 @@ class WaitTimeoutError(errors.PledgerError):
 _BY_CLASS: Final[tuple[tuple[type[errors.PledgerError], Exit], ...]] = (
     (NoLedgerError, Exit.NOT_FOUND),
     (errors.WorkflowNotFoundError, Exit.NOT_FOUND),
+    (errors.NoLongerKeptError, Exit.NOT_FOUND),
     (errors.WorkflowAlreadyStartedError, Exit.REFUSED),
     (errors.RunClosedError, Exit.REFUSED),
     (errors.InboxFullError, Exit.REFUSED),

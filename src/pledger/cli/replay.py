@@ -20,6 +20,7 @@ from pledger.cli.progress import Progress
 from pledger.client import Client, History
 from pledger.history import payloads, tracebacks
 from pledger.machine.context import RunIdentity
+from pledger.ops.archive import is_archive, read_archive
 
 #: Runs that differ, named in the answer for people.
 _NAMED_MAX: Final = 20
@@ -53,7 +54,7 @@ def replay(
         str | None,
         typer.Argument(
             metavar="WORKFLOW_ID|FILE",
-            help="One run, or a file that `pledger history --json` wrote.",
+            help="One run, or a file that `pledger history --json` or `pledger export` wrote.",
             show_default=False,
         ),
     ] = None,
@@ -93,13 +94,11 @@ def replay(
     else:
         assert what is not None
         file = Path(what)
-        is_file = run_id is None and (file.is_file() or file.suffix == ".json")
-        one = (
-            _replay(against, _read_file(file))
-            if is_file
-            else _replay_one(output, against, url, namespace, what, run_id)
-        )
-        answers = [asyncio.run(one)]
+        is_file = run_id is None and (file.is_file() or file.suffix == ".json" or is_archive(file))
+        if is_file:
+            answers = asyncio.run(_replay_file(against, file))
+        else:
+            answers = [asyncio.run(_replay_one(output, against, url, namespace, what, run_id))]
     return _show(output, code, answers)
 
 
@@ -128,6 +127,11 @@ async def _replay_all(output: Output, against: Against, url: str, namespace: str
 async def _histories(client: Client, filter_: str) -> AsyncIterator[History]:
     async for run in client.list(filter_):
         yield await client.handle(run.workflow_id, run_id=run.run_id).history(until_damage=True)
+
+
+async def _replay_file(against: Against, file: Path) -> list[Replayed]:
+    histories = read_archive(file) if is_archive(file) else [_read_file(file)]
+    return [await _replay(against, each) for each in histories]
 
 
 def _read_file(file: Path) -> History:

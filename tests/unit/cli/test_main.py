@@ -30,6 +30,8 @@ COMMANDS = (
     "replay",
     "check",
     "backup",
+    "export",
+    "prune",
     "doctor",
 )
 
