@@ -41,7 +41,7 @@ def test_no_fault_happens_in_the_second_phase(store: str, monkeypatch: pytest.Mo
 def test_who_does_not_finish_is_found(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is wrong with what is there; only nobody ever takes it up."""
 
-    async def none(self: Intake, now_ms: int) -> int:
+    async def none(self: Intake, now_ms: int, claim: object) -> int:
         return 0
 
     monkeypatch.setattr(Intake, "_claim_tasks", none)

@@ -290,6 +290,7 @@ class Runs:
             if isinstance(answer, Started) and self.holds(start.owner):
                 run.run_key, run.chain_key = answer.run_key, answer.chain_key
                 self.active[run.run_key] = run
+                run.held = self.pauses.covers(run)  # what it is of may have been paused while it was born
                 self.won(built)
                 self._listener.run_born(run.run_key)
             else:

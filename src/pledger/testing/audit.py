@@ -31,14 +31,17 @@ from pledger.engine.port.operations import (
 from pledger.engine.port.records import RunRow, SessionRow, TaskRow
 from pledger.history import events, transition
 from pledger.history.state import ImpossibleEventError, RunState, fold
+from pledger.testing.stillness import Stillness
 from pledger.testing.views import StateView
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Container, Mapping, Sequence
 
     from pledger.engine.attempt import Attempt
+    from pledger.engine.port.records import Outlook
     from pledger.history.transition import StoredTransition, Transition
     from pledger.store.memory.state import State
+    from pledger.testing.process import Process
     from pledger.testing.views import View
     from pledger.testing.world import Activity
 
@@ -97,6 +100,11 @@ class Auditor:
         self._may_block = may_block
         self._latest_ms = 0
         self._went_back_ms = 0
+        self.stillness = Stillness(self.violated)
+
+    def owner_looked(self, process: Process, session_key: int, outlook: Outlook) -> None:
+        """A session has got the answer to a look."""
+        self.stillness.told(process, session_key, outlook)
 
     def violated(self, rule: str, what: str) -> None:
         self.violations.append(f"{rule}: {what}")
@@ -154,6 +162,7 @@ class Auditor:
                 self._extend(operation.run_key, operation.transition, operation.last_event)
                 self._check_status(operation.run_key, view)
                 self._note_cancelled(operation, view)
+                self.stillness.look_at_append(operation, before)
             case Terminate():
                 self._check_place(operation, before)
                 self._extend(operation.run_key, operation.transition, operation.last_event)
@@ -211,9 +220,10 @@ class Auditor:
                 f"which is at {before.last_event}",
             )
 
-    def look_at_claim(self, session: SessionRow, rows: Sequence[RunRow | TaskRow]) -> None:
+    def look_at_claim(self, session: SessionRow, rows: Sequence[RunRow | TaskRow], view: View) -> None:
         """What a session has just taken."""
         for row in rows:
+            self.stillness.look_at_claim(row, view)
             if (row.namespace, row.task_queue) != (session.namespace, session.task_queue):
                 self.violated(
                     "namespaces and queues are apart",
@@ -387,6 +397,7 @@ class Auditor:
     def attempt_began(self, attempt: Attempt, activity: Activity) -> None:
         """Called by the world as an attempt begins, before its code."""
         what = f"attempt {attempt.number} of {activity.activity_type} in {attempt.identity.workflow_id}"
+        self.stillness.attempt_began(attempt, what)
         record = self.records.get(attempt.run_key)
         if record is None or attempt.event_id not in record.scheduled:
             self.violated("intent before effect", f"{what} began, and its schedule is not durable")

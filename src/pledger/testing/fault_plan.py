@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pledger.testing.audit import Auditor
     from pledger.testing.conditions import Conditions
     from pledger.testing.handles import Ledger
+    from pledger.testing.operator import Operator
     from pledger.testing.process import Process
     from pledger.testing.scheduler import Scheduler
     from pledger.testing.seats import Seats
@@ -34,6 +35,7 @@ class FaultPlan:
         seats: Seats,
         ledger: Ledger,
         auditor: Auditor,
+        operator: Operator,
         dice: random.Random,
     ) -> None:
         self._conditions = conditions
@@ -41,6 +43,7 @@ class FaultPlan:
         self._seats = seats
         self._ledger = ledger
         self._auditor = auditor
+        self._operator = operator
         self._dice = dice
 
     def begin(self) -> None:
@@ -55,18 +58,20 @@ class FaultPlan:
             (faults.disk_full, self._fill_disk),
             (faults.locked, self._lock),
             (faults.bit_flip, self._flip_bit),
+            (faults.paused, self._operator.pause),
         ]
         for rate, act in plans:
             if rate > 0:
                 self._plan(rate, act)
 
     def end(self) -> None:
-        """No more faults; who is paused or cut off goes on, and the disk has room."""
+        """No more faults; who is paused or cut off goes on, the disk has room, and nothing stays paused."""
         self._conditions.calm_down()
         self._ledger.is_full = False
         self._ledger.unlock()
         for process in self._seats.present():
             process.loop.paused = process.cut_off = False
+        self._operator.resume_all()
 
     def cut_power(self, kind: str) -> None:
         self._conditions.hit(kind)

@@ -28,6 +28,7 @@ KINDS: Final = (
     "effect_reply_lost",
     "effect_slow",
     "effect_reply_slow",
+    "paused",
 )
 
 
@@ -59,6 +60,7 @@ class Faults:
     effect), slow_store (takes up to some seconds), disk_read_error (of those that only look: they fail; on a simulated
     disk, a share of the reads). Per second: disk_full (for some seconds nothing can be written), locked (for some
     seconds somebody else holds the lock that everybody needs who writes).
+    Per second: paused (an operator pauses a run, a type, a queue or a namespace, and resumes it some seconds later).
     Share of the messages of clients: duplicate_message (sent again although it was acknowledged).
     Share of calls to the outside world: effect_refused (fails, nothing happened), effect_reply_lost (happened, and
     fails), effect_slow (takes up to a minute), effect_reply_slow (happened, and takes as long to say so).
@@ -89,6 +91,7 @@ class Faults:
     effect_reply_lost: float = 0.0
     effect_slow: float = 0.0
     effect_reply_slow: float = 0.0
+    paused: float = 0.0
     power_loss: float = 0.0
     bit_flip: float = 0.0
     kill_in_write: float = 0.0
@@ -131,6 +134,7 @@ _MOST: Final = {
     "effect_slow": 0.2,
     "locked": 0.1,
     "effect_reply_slow": 0.1,
+    "paused": 0.1,
 }
 
 _MOST_ON_DISK: Final = {

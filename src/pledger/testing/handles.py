@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from pledger.engine.port.answers import Answer
 from pledger.engine.port.operations import Operation
+from pledger.engine.port.records import Outlook
 from pledger.engine.port.verbs import Store
 from pledger.store.memory import MemoryStore, State
 from pledger.store.memory.store import commit
@@ -125,6 +126,11 @@ class SimulatedStore(MemoryStore):
             for operation in batch
         ]
 
+    async def look(self, session_key: int, *args: Any) -> Outlook:
+        outlook = await super().look(session_key, *args)
+        self._auditor.owner_looked(self._process, session_key, outlook)
+        return outlook
+
     _write.__name__ = "commit"  # the name of a rule is the name of its verb
 
     def _apply(self, rule: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -135,7 +141,7 @@ class SimulatedStore(MemoryStore):
         if rule.__name__ == "open_session":
             self._process.sessions[result.session_key] = result
         elif rule.__name__ in CLAIMS:
-            self._auditor.look_at_claim(self._process.sessions[args[0]], result)
+            self._auditor.look_at_claim(self._process.sessions[args[0]], result, self._view)
         elif rule.__name__ == "forget_chains":
             self._auditor.look_at_forgotten(self._view)
         elif rule.__name__ in {"close_session", "bury_sessions"}:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pledger import errors
@@ -25,6 +25,7 @@ from pledger.testing.scheduler import NodeClock, NodeLoop
 
 if TYPE_CHECKING:
     from pledger.engine.port.records import SessionRow
+    from pledger.engine.port.verbs import Store
     from pledger.machine.context import RunIdentity
     from pledger.machine.definitions import ActivityDefinition, WorkflowDefinition
     from pledger.machine.machine import Machine
@@ -96,7 +97,7 @@ class Process:
         self._leaving = False
         self._machines: list[Machine] = []
         self._code = code
-        self._namespace = namespace
+        self.namespace = namespace
         self._task_queues = task_queues
         self._limits = limits
         self._engines: list[Engine] = []
@@ -148,6 +149,20 @@ class Process:
             self._leaving = True
             self.loop.call_soon(lambda: self.loop.create_task(self._leave(), name="leave"))
 
+    def ask(self, what: Callable[[Store], Awaitable[object]]) -> None:
+        """Have it ask the store for something that no program of its does: it may fail, or die over it."""
+        if self.alive and not self._leaving and self._connection is not None:
+            self.loop.call_soon(lambda: self.loop.create_task(self._ask(what), name="ask"))
+
+    async def _ask(self, what: Callable[[Store], Awaitable[object]]) -> None:
+        assert self._connection is not None
+        try:
+            await what(self._connection.store)
+        except errors.StoreError as error:
+            self.note(f"asked in vain: {type(error).__name__}")
+        for engine in self._engines:
+            engine.changed()
+
     def end(self, how: str) -> None:
         """Whatever it is doing, it does nothing more."""
         if not self.alive:
@@ -169,7 +184,7 @@ class Process:
         except errors.StoreError as error:
             self.end(f"could not open the ledger: {type(error).__name__}")
             return
-        connection = Connection(store, namespace=self._namespace, monotonic=self.loop.time, entropy=self.dice.randbytes)
+        connection = Connection(store, namespace=self.namespace, monotonic=self.loop.time, entropy=self.dice.randbytes)
         connection.heart_arguments = (self.loop,)
         self._connection = connection
         for task_queue in self._task_queues:

@@ -34,6 +34,7 @@ from pledger.testing.faults import Faults
 from pledger.testing.handles import Ledger, MemoryLedger
 from pledger.testing.invariants import ALL, Invariant
 from pledger.testing.journal import Program, Then
+from pledger.testing.operator import Operator
 from pledger.testing.process import Surroundings
 from pledger.testing.scheduler import LivelockError, Scheduler
 from pledger.testing.seats import Seats
@@ -133,7 +134,11 @@ class Simulation:
             self._conditions, surroundings, self._dice, programs=self.programs, all_closed=self._all_closed
         )
         self._seats.set_out(workers, clients, limits, task_queues, namespaces, milliseconds(retention))
-        self._plan = FaultPlan(self._conditions, self._scheduler, self._seats, self._ledger, self.auditor, self._dice)
+        shared = (self._conditions, self._scheduler, self._seats, self._ledger)
+        # Its own dice: what it draws leaves simulations without it as they are.
+        dice = random.Random(f"operator {self.seed}")  # noqa: S311 - a test, no secret
+        operator = Operator(*shared, dice, types=sorted(self.workflows), task_queues=task_queues)
+        self._plan = FaultPlan(*shared, self.auditor, operator, self._dice)
 
     def _new_ledger(self, store: str, durability: str) -> Ledger:
         if store == "memory":

@@ -21,6 +21,7 @@ import apsw
 
 from pledger.engine.port.answers import Answer, Started
 from pledger.engine.port.operations import Operation
+from pledger.engine.port.pauses import Pause
 from pledger.engine.port.records import RunRow
 from pledger.engine.port.verbs import Store
 from pledger.errors import PledgerError, StoreError, StoreUnavailableError
@@ -308,6 +309,8 @@ class SimulatedSqliteStore(SqliteStore):
                 await asyncio.get_running_loop().create_future()  # for ever
         self._told(verb, args, result)
         await self._pause(self._weather.after(verb, args))
+        if verb == "look":
+            self._auditor.owner_looked(self._process, args[0], result)
         return result
 
     async def _pause(self, pause: Awaitable[None] | None) -> None:
@@ -324,7 +327,8 @@ class SimulatedSqliteStore(SqliteStore):
         if verb == "open_session":
             self._process.sessions[result.session_key] = result
         elif verb in CLAIMS:
-            self._auditor.look_at_claim(self._process.sessions[args[0]], result)
+            with self._vfs.calm():
+                self._auditor.look_at_claim(self._process.sessions[args[0]], result, self._view)
         elif verb == "forget_chains":
             with self._vfs.calm():
                 self._auditor.look_at_forgotten(self._view)
@@ -362,6 +366,9 @@ class Moment:
 
     def sessions(self) -> set[int]:
         return set()
+
+    def pauses(self) -> list[Pause]:
+        return []
 
 
 def _with_weather(verb: str) -> Callable[..., Awaitable[Any]]:

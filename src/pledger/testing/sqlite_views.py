@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final, TypeAlias
 
+from pledger.engine.port.pauses import Pause
 from pledger.engine.port.records import AttemptRecord, Message, Request, RunRow, SessionRow, TaskRow
 from pledger.history.transition import StoredTransition
 from pledger.store.memory import State
 from pledger.store.sqlfiles import load_queries
+from pledger.store.sqlite.pauses import pause_of
 from pledger.store.sqlite.tasks import task_row
 from pledger.store.sqlite.writer import Rows
 
@@ -28,6 +30,10 @@ _ATTEMPTS: Final = (
     "ORDER BY attempt_key"
 )
 _REQUESTS: Final = "SELECT request_key, run_key, kind, name, body, expires_ms, answer, failure FROM pledger_request"
+_PAUSES: Final = (
+    "SELECT pause_key, namespace, kind, name, run_key, workflow_id, reason, paused_by, paused_ms, rate, backlog, "
+    "released, tokens, filled_ms FROM pledger_pause ORDER BY pause_key"
+)
 
 Query: TypeAlias = Callable[[str, tuple[Any, ...]], Rows]
 
@@ -56,6 +62,9 @@ class SqliteView:
     def sessions(self) -> Collection[int]:
         return {row[0] for row in self._rows(_SESSIONS, ())}
 
+    def pauses(self) -> Collection[Pause]:
+        return [pause_of(row) for row in self._rows(_PAUSES, ())]
+
 
 def read_state(rows: Query, clock: Callable[[], int]) -> State:
     """All of it, as dictionaries; empty where there are no tables yet."""
@@ -67,6 +76,7 @@ def read_state(rows: Query, clock: Callable[[], int]) -> State:
         state.sessions = {row[0]: SessionRow(*row) for row in rows(_SESSIONS, ())}
         state.leftovers = {run_key for (run_key,) in rows("SELECT run_key FROM pledger_leftover", ())}
         state.wakes = {run_key for (run_key,) in rows("SELECT run_key FROM pledger_wake", ())}
+        state.pauses = {row[0]: pause_of(row) for row in rows(_PAUSES, ())}
         state.requests = {row[0]: Request(*row) for row in rows(_REQUESTS, ())}
     return state
 

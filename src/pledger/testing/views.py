@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from pledger.engine.port.pauses import Pause
     from pledger.engine.port.records import RunRow, TaskRow
     from pledger.store.memory import State
 
@@ -22,6 +23,7 @@ class View(Protocol):
 
     def open_runs(self) -> Iterable[int]: ...
     def sessions(self) -> Collection[int]: ...
+    def pauses(self) -> Collection[Pause]: ...
 
 
 class StateView:
@@ -44,3 +46,6 @@ class StateView:
 
     def sessions(self) -> Collection[int]:
         return self._state.sessions.keys()
+
+    def pauses(self) -> Collection[Pause]:
+        return self._state.pauses.values()

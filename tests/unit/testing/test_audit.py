@@ -11,11 +11,12 @@ import pytest
 from pledger.engine.attempt import Attempt
 from pledger.engine.port.answers import Answer, Reply, Started
 from pledger.engine.port.operations import Append, Block, Operation, PutTask, Release, StartRun, Terminate
-from pledger.engine.port.records import SessionRow, TaskRow
+from pledger.engine.port.pauses import Scope
+from pledger.engine.port.records import Outlook, SessionRow, TaskRow
 from pledger.history import events, transition
 from pledger.history.retry import RetryPolicyRecord
 from pledger.history.transition import StoredTransition, Transition
-from pledger.store.memory import State
+from pledger.store.memory import State, pauses
 from pledger.store.memory.store import commit
 from pledger.testing.audit import Auditor
 from pledger.testing.views import StateView
@@ -156,9 +157,10 @@ def test_only_the_owner_writes(ledger: Ledger) -> None:
 @pytest.mark.parametrize("place", [{"namespace": "other"}, {"task_queue": "other"}])
 def test_a_claim_takes_what_is_of_its_namespace_and_queue(ledger: Ledger, place: dict[str, str]) -> None:
     run = ledger.state.runs[ledger.run_key]
-    ledger.auditor.look_at_claim(ledger.state.sessions[ledger.session], [run, ledger.row()])
+    view = StateView(ledger.state)
+    ledger.auditor.look_at_claim(ledger.state.sessions[ledger.session], [run, ledger.row()], view)
     assert ledger.violations == []
-    ledger.auditor.look_at_claim(ledger.state.sessions[ledger.session], [msgspec.structs.replace(run, **place)])
+    ledger.auditor.look_at_claim(ledger.state.sessions[ledger.session], [msgspec.structs.replace(run, **place)], view)
     assert [each.partition(":")[0] for each in ledger.violations] == ["namespaces and queues are apart"]
 
 
@@ -200,6 +202,38 @@ def test_whoever_lets_go_leaves_a_waker(ledger: Ledger, due_ms: int | None, has_
     )
 
 
+def test_what_is_paused_is_not_taken(ledger: Ledger) -> None:
+    run, view = ledger.state.runs[ledger.run_key], StateView(ledger.state)
+    session = ledger.state.sessions[ledger.session]
+    scope = Scope("default", "queue", "default")
+    pauses.pause(ledger.state, scope, "", "ada")
+    ledger.auditor.look_at_claim(session, [run], view)
+    assert [each.partition(":")[0] for each in ledger.violations] == ["what is paused is not taken"]
+    ledger.violations.clear()
+    pauses.resume(ledger.state, scope, None)
+    ledger.auditor.look_at_claim(session, [run], view)
+    assert ledger.violations == []
+
+
+def test_an_owner_that_knows_of_a_pause_may_write_what_is_on_its_way_and_no_more(ledger: Ledger) -> None:
+    pauses.pause(ledger.state, Scope("default", "type", "pay"), "", "ada")
+    paused = Outlook(False, False, False, False, (), None, tuple(ledger.state.pauses.values()))
+    ledger.auditor.stillness._knows(ledger.session, paused)
+    first = ledger.append(commands=(SCHEDULE,))
+    ledger.judge(first)
+    ledger.judge(first)  # its answer was lost
+    assert ledger.violations == []
+    assert begin(ledger, 1, event_id=4) == ["what is paused stands still"]
+    ledger.violations.clear()
+    second = ledger.append(expected_event=4, transition=ledger.transition([], [SCHEDULE], first=5), last_event=5)
+    ledger.judge(second)
+    assert [each.partition(":")[0] for each in ledger.violations] == ["what is paused stands still"]
+    ledger.violations.clear()
+    ledger.auditor.stillness._knows(ledger.session, Outlook(False, False, False, False, (), None))
+    ledger.judge(ledger.append(expected_event=5, transition=ledger.transition([], [SCHEDULE], first=6), last_event=6))
+    assert begin(ledger, 1, event_id=6) == []
+
+
 def test_a_block_is_a_violation_unless_its_code_changes(ledger: Ledger) -> None:
     block = Block(ledger.run_key, 1, b'{"reason": "bug", "message": "oh", "traceback": ""}', "code")
     ledger.judge(block, Reply.WON)
@@ -212,6 +246,7 @@ def test_a_block_is_a_violation_unless_its_code_changes(ledger: Ledger) -> None:
 def begin(ledger: Ledger, number: int, *earlier: int, event_id: int = 2, maximum: int = 2) -> list[str]:
     attempt = Attempt.__new__(Attempt)
     attempt.number, attempt.run_key, attempt.event_id = number, ledger.run_key, event_id
+    attempt.fence = 1
     attempt.identity = _Identity()  # type: ignore[assignment]
     activity = Activity("pay", maximum, {"key"}, [AttemptSeen(each, "worker") for each in (*earlier, number)])
     ledger.auditor.attempt_began(attempt, activity)

@@ -1,0 +1,106 @@
+"""The operator of a simulation: pauses something now and then, and resumes it, at once or little by little.
+
+What is asked goes through some process, with all that may happen to it; so the operator looks at the ledger, and asks
+again until a pause that shall be over is over.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Final
+
+from pledger.engine.port.pauses import PAUSE_KINDS, Scope
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pledger.testing.conditions import Conditions
+    from pledger.testing.handles import Ledger
+    from pledger.testing.scheduler import Scheduler
+    from pledger.testing.seats import Seats
+
+#: A pause lasts for so long at most, in virtual seconds.
+PAUSED_MAX_S: Final = 20.0
+#: Between two looks whether a pause is over.
+AGAIN_S: Final = 1.0
+#: So many go on in a second, where a pause is lifted little by little.
+RATES: Final = (0.5, 2.0, 50.0)
+
+
+class Operator:
+    """types, task_queues: what there is to be paused."""
+
+    def __init__(
+        self,
+        conditions: Conditions,
+        scheduler: Scheduler,
+        seats: Seats,
+        ledger: Ledger,
+        dice: random.Random,
+        *,
+        types: Sequence[str],
+        task_queues: Sequence[str],
+    ) -> None:
+        self._conditions = conditions
+        self._scheduler = scheduler
+        self._seats = seats
+        self._ledger = ledger
+        self._dice = dice
+        self._types = types
+        self._task_queues = task_queues
+        self._has_paused = False
+
+    def pause(self) -> None:
+        """Something, for a while."""
+        process = self._seats.anybody()
+        scope = None if process is None else self._draw(process.namespace)
+        if process is None or scope is None:
+            return
+        self._conditions.hit("paused")
+        self._has_paused = True
+        process.ask(lambda store: store.pause(scope, "simulated", "the operator"))
+        rate = self._dice.choice((None, *RATES))
+        self._after(self._dice.random() * PAUSED_MAX_S, lambda: self._resume(scope, rate))
+
+    def resume_all(self) -> None:
+        """It is calm: nothing stays paused, however late it was."""
+        if not self._has_paused:
+            return
+        for pause in self._ledger.state.pauses.values():
+            self._ask_to_resume(pause.scope, None)
+        if self._ledger.has_open_runs:
+            self._after(AGAIN_S, self.resume_all)
+
+    def _resume(self, scope: Scope, rate: float | None) -> None:
+        if self._conditions.calm:
+            return  # see `resume_all`
+        there = next((each for each in self._ledger.state.pauses.values() if each.scope == scope), None)
+        if there is not None and there.rate is None:
+            self._ask_to_resume(scope, rate)
+            self._after(AGAIN_S, lambda: self._resume(scope, rate))
+
+    def _ask_to_resume(self, scope: Scope, rate: float | None) -> None:
+        for process in self._seats.present():
+            if process.namespace == scope.namespace:
+                process.ask(lambda store: store.resume(scope, rate))
+                return
+
+    def _draw(self, namespace: str) -> Scope | None:
+        kind = self._dice.choice(PAUSE_KINDS)
+        match kind:
+            case "type":
+                return Scope(namespace, kind, self._dice.choice(self._types))
+            case "queue":
+                return Scope(namespace, kind, self._dice.choice(self._task_queues))
+            case "namespace":
+                return Scope(namespace, kind, namespace)
+            case "run":
+                rows = [row for row in self._ledger.state.runs.values() if row.status == "running"]
+                found = [row for row in rows if row.namespace == namespace]
+                if not found:
+                    return None
+                row = found[int(self._dice.random() * len(found))]
+                return Scope(namespace, kind, row.run_id, row.run_key, row.workflow_id)
+
+    def _after(self, seconds: float, act: Callable[[], None]) -> None:
+        self._scheduler.at(self._scheduler.now_s + seconds, act)
