@@ -14,7 +14,7 @@ from pledger.engine.connection import Connection
 from pledger.engine.port.answers import Answer
 from pledger.engine.port.operations import FinishTask, Operation, PutTask, Send, StartRun
 from pledger.engine.port.records import TaskRow
-from pledger.errors import StoreUnavailableError
+from pledger.errors import ActivityError, StoreUnavailableError
 from pledger.store.memory import MemoryStore, State
 from tests.engine.harness import PATIENCE_S, until
 
@@ -193,3 +193,71 @@ async def test_an_attempt_whose_row_and_claim_are_heard_of_by_nobody_counts_as_l
         assert await (await Client(connection).start_workflow(stumbles, id="stumbles")).result() == lost + 1
     assert begun == [*range(1, lost), lost + 1]
     await connection.close()
+
+
+class LostClaim(MemoryStore):
+    """The answer to the first claim is lost. While the worker looks for what it may have missed, the row changes."""
+
+    def __init__(self, state: State) -> None:
+        super().__init__(state)
+        self.looked = asyncio.Event()
+        self.changed = asyncio.Event()
+        self._claimed = False
+
+    async def claim_tasks(self, *args: Any) -> list[TaskRow]:
+        rows = await super().claim_tasks(*args)
+        if rows and not self._claimed:
+            self._claimed = True
+            raise StoreUnavailableError("the answer is lost")
+        return rows
+
+    async def owned_tasks(self, session_key: int) -> list[TaskRow]:
+        rows = await super().owned_tasks(session_key)
+        if rows:
+            self.looked.set()
+        return rows
+
+    async def read_tasks(self, run_key: int) -> list[TaskRow]:
+        await self.changed.wait()
+        return await super().read_tasks(run_key)
+
+
+@workflow.defn
+class Stops:
+    """Waits for what becomes of a step that it stops."""
+
+    def __init__(self) -> None:
+        self.stopping = False
+
+    @workflow.run
+    async def run(self) -> str:
+        step = workflow.start_activity(distant, "step", cancellation_type="wait")
+        await workflow.wait_condition(lambda: self.stopping)
+        step.cancel()
+        try:
+            return await step
+        except ActivityError as error:
+            return str(error)
+
+    @workflow.signal
+    def stop(self) -> None:
+        self.stopping = True
+
+
+async def test_an_attempt_that_is_cancelled_while_it_is_looked_for_counts_as_lost_too() -> None:
+    state = State()
+    store = LostClaim(state)
+    here, there = Connection(MemoryStore(state)), Connection(store)
+    async with (
+        asyncio.timeout(PATIENCE_S),
+        Worker(Client(here), workflows=[Stops]),
+        Worker(Client(there), activities=[distant], task_queue="elsewhere", lease=timedelta(minutes=5)),
+    ):
+        handle = await Client(here).start_workflow(Stops, id="stops")
+        await store.looked.wait()
+        await handle.signal(Stops.stop)
+        await until(lambda: any(row.cancel_requested for rows in state.tasks.values() for row in rows.values()))
+        store.changed.set()
+        assert "the worker was lost during attempt 1" in await handle.result()
+    for connection in (here, there):
+        await connection.close()

@@ -283,9 +283,10 @@ class Intake:
             row = await self._store.read_run(run_key)
             if row.owner == session_key == self._session_key() and not self._knows_run(run_key):
                 self._load(row)
-        for task in tasks:
-            if not self._knows_task(task) and task in await self._store.read_tasks(task.run_key):
-                self._activities.settle_lost(task, _identity_of(task))
+        for task in [each for each in tasks if not self._knows_task(each)]:
+            for now in await self._store.read_tasks(task.run_key):
+                if _is_same_attempt(now, task) and session_key == self._session_key() and not self._knows_task(now):
+                    self._activities.settle_lost(now, _identity_of(now))
 
     def _knows_run(self, run_key: int) -> bool:
         return run_key in self._runs.active or run_key in self._runs.leaving or run_key in self._loading
@@ -415,6 +416,12 @@ class Intake:
             self._loop.call_later(AGAIN_S, self.mail, run_key)
         elif error is not None:
             logger.error("the answer to a query could not be written", exc_info=error)
+
+
+def _is_same_attempt(now: TaskRow, task: TaskRow) -> bool:
+    """Whether the row still says that the session of `task` runs that attempt. What else is in it may have changed: its
+    run may have asked it to stop."""
+    return (now.event_id, now.attempt, now.state, now.owner) == (task.event_id, task.attempt, "started", task.owner)
 
 
 def _identity_of(task: TaskRow) -> RunIdentity:

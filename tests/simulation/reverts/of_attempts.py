@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from pledger.engine import intake
 from pledger.engine.active_run import ActiveRun
 from pledger.engine.activities import Activities
 from pledger.engine.attempt import Attempt
@@ -96,6 +97,11 @@ def what_is_repeated_hides_a_later_attempt(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(TaskRows, "is_overtaking", lambda self, row: (row.run_key, row.event_id) in self.unwritten)
 
 
+def what_has_changed_is_not_looked_for(patch: pytest.MonkeyPatch) -> None:
+    """An attempt that was claimed and not heard of is let alone when its row is not the same any more."""
+    patch.setattr(intake, "_is_same_attempt", lambda now, task: now == task)
+
+
 CANCELLING = ("giving-up",) * 6
 TRIED_AGAIN = ("what is cancelled is not tried again",)
 
@@ -112,6 +118,12 @@ REVERTS = [
         ("everything finishes",),
         Faults(reply_lost=0.3, effect_refused=0.5),
         ("retrying", "giving-up") * 3,
+    ),
+    Revert(
+        what_has_changed_is_not_looked_for,
+        ("everything finishes",),
+        Faults(reply_lost=0.3, slow_store=0.5, effect_refused=0.5),
+        CANCELLING,
     ),
     Revert(cancelled_attempts_are_put_back, TRIED_AGAIN, Faults(), CANCELLING),
     Revert(cancelled_attempts_without_a_row_get_none, TRIED_AGAIN, Faults(slow_store=0.3), CANCELLING),
