@@ -16,6 +16,7 @@ from benchmarks.workloads import (
     w9_two_processes,
     w10_remote,
     w11_timers,
+    w13_retention,
 )
 
 WORKLOADS: Final[Mapping[str, Workload]] = {
@@ -32,5 +33,6 @@ WORKLOADS: Final[Mapping[str, Workload]] = {
         w9_two_processes.WORKLOAD,
         w10_remote.WORKLOAD,
         w11_timers.WORKLOAD,
+        w13_retention.WORKLOAD,
     )
 }
