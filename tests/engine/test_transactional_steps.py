@@ -163,29 +163,55 @@ async def test_an_attempt_that_is_too_late_leaves_nothing(shop: Shop, step: Any)
     assert shop.orders() == ["o-1"]
 
 
-async def test_a_thread_that_ends_after_its_time_is_refused(postgres_shop: Shop) -> None:
-    """The attempt was given up for good: what it has done must not be there, whatever it says."""
+async def test_SAG_02_a_forward_action_that_commits_after_its_compensation_is_refused(postgres_shop: Shop) -> None:
+    """The attempt was given up, and compensated: the commit checks the fence, and nothing of it is there."""
     shop = postgres_shop
     goes_on, done = threading.Event(), threading.Event()
+    cancelled: list[str] = []
 
     def act() -> None:
         goes_on.wait(30)
         done.set()
 
     options: dict[str, Any] = {"start_to_close_timeout": timedelta(milliseconds=100), "retry_policy": ONCE}
-    short = activity.defn(name="book", transaction="shop", **options)(book_plainly)
-    run = sold(short)
-    async with shop.ledger.connect() as client, serves(shop, client, run, short):
+    reserve = activity.defn(name="book", transaction="shop", **options)(book_plainly)
+
+    @activity.defn(transaction="shop", retry_policy=QUICK)
+    async def cancel(order: str, table: str) -> int:
+        """Finds nothing to undo."""
+        cursor = await activity.connection().execute(f"DELETE FROM {table} WHERE id = %s", (order,))
+        cancelled.append(order)
+        return int(cursor.rowcount)
+
+    @workflow.defn
+    async def trip(order: str, table: str, mark: str) -> str:
+        try:
+            return await reserve(order, table, mark)
+        except ActivityError as error:
+            undone = await cancel(order, table)
+            return f"{type(error.__cause__).__name__}, {undone} undone"
+
+    async with shop.ledger.connect() as client, serves(shop, client, trip, reserve, cancel, max_transactions=2):
         with during(act):
-            assert await client.execute_workflow(run, *arguments(shop), id="o-1") == "not sold: TimeoutError"
+            handle = await client.start_workflow(trip, *arguments(shop), id="o-1")
+            assert await handle.result() == "TimeoutError, 0 undone"
+            assert cancelled == ["o-1"]
             goes_on.set()
             await asyncio.to_thread(done.wait, 30)
             await until(lambda: client.internals.engines[0].activities.slots.has_room("book"))
+        # One outcome is shown, and what came late is in the log of attempts.
+        run_key = (await client.internals.store.find_run("default", "o-1")).run_key  # type: ignore[union-attr]
+        log = await until(lambda: late(client, run_key))
+        assert [(each.attempt, each.outcome) for each in log] == [(1, "timed_out"), (1, "late")]
     assert shop.orders() == []
 
 
-async def test_SAG_02_a_late_success_is_refused_by_the_database(shop: Shop) -> None:
-    """The forward action commits nothing once it counts as timed out, whichever of the two is first."""
+async def late(client: Client, run_key: int) -> list[Any]:
+    log = await client.internals.store.read_attempts(run_key)
+    return log if any(each.outcome == "late" for each in log) else []
+
+
+async def test_a_task_that_is_too_late_for_good_leaves_nothing(shop: Shop) -> None:
     tries = asyncio.Event()
 
     async def act() -> None:
