@@ -10,13 +10,29 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pledger import activity, errors, workflow
 from pledger.history.retry import RetryPolicy
+from pledger.history.secret import Secret
 
 if TYPE_CHECKING:
     from pledger.client import Client, connect
+    from pledger.engine.secrets import CommandSecrets, EnvironmentSecrets, FileSecrets
     from pledger.sync import SyncClient, run
     from pledger.worker import Worker
 
-__all__ = ["Client", "RetryPolicy", "SyncClient", "Worker", "activity", "connect", "errors", "run", "workflow"]
+__all__ = [
+    "Client",
+    "CommandSecrets",
+    "EnvironmentSecrets",
+    "FileSecrets",
+    "RetryPolicy",
+    "Secret",
+    "SyncClient",
+    "Worker",
+    "activity",
+    "connect",
+    "errors",
+    "run",
+    "workflow",
+]
 
 #: Loaded when first asked for: many programs, and every process that an activity gets for itself, only define things.
 _LATER: Final = {
@@ -25,6 +41,9 @@ _LATER: Final = {
     "SyncClient": "pledger.sync",
     "run": "pledger.sync",
     "Worker": "pledger.worker",
+    "CommandSecrets": "pledger.engine.secrets",
+    "EnvironmentSecrets": "pledger.engine.secrets",
+    "FileSecrets": "pledger.engine.secrets",
 }
 
 

@@ -11,7 +11,7 @@ An activity may run more than once (at least once, never more than maximum_attem
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Coroutine, MutableMapping
+from collections.abc import Callable, Coroutine, MutableMapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, ParamSpec, TypeVar, cast, overload
@@ -20,9 +20,10 @@ from pledger.engine.attempt import Attempt, running
 from pledger.errors import CancelledError, UsageError
 from pledger.history import payloads
 from pledger.history.retry import RetryPolicy
+from pledger.history.secret import SCHEME, check_name, redact, value_of
 from pledger.machine.definitions import ActivityDefinition, CancellationType, Executor, StepOptions, executor_of
 
-__all__ = ["Info", "connection", "defn", "heartbeat", "in_activity", "info", "is_cancelled", "logger"]
+__all__ = ["Info", "connection", "defn", "heartbeat", "in_activity", "info", "is_cancelled", "logger", "secret"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -46,6 +47,7 @@ def defn(
     idempotency_key: Callable[..., str] | None = None,
     executor: Executor | None = None,
     transaction: str | None = None,
+    secrets: Sequence[str] = (),
 ) -> _Decorator: ...
 def defn(
     fn: Any = None,
@@ -62,6 +64,7 @@ def defn(
     idempotency_key: Callable[..., str] | None = None,
     executor: Executor | None = None,
     transaction: str | None = None,
+    secrets: Sequence[str] = (),
 ) -> Any:
     """Make an activity of a function. Its contract stands here and may be overridden at the call.
 
@@ -74,6 +77,8 @@ def defn(
     transaction: run each attempt in a transaction of the ledger's database, which also records the result: what is
     done on `activity.connection()` is there once, and exactly if the history has the result. The name is one of
     `Worker(transactions={...})`.
+    secrets: names of the secrets that its code may read, with `Secret.value` or `activity.secret`; resolved for each
+    attempt by what `Worker(secrets=[...])` says.
     """
     options = StepOptions(
         start_to_close_timeout=start_to_close_timeout,
@@ -99,6 +104,7 @@ def defn(
             executor=runs_in,
             idempotency_key=idempotency_key,
             transaction=transaction,
+            secrets=[check_name(each.removeprefix(SCHEME)) for each in secrets],
         )
 
     return decorate if fn is None else decorate(fn)
@@ -206,6 +212,11 @@ def is_cancelled() -> bool:
     return attempt.ending is not None
 
 
+def secret(name: str) -> str:
+    """The value of a secret that the activity declares. Raises SecretError for another, and outside of an attempt."""
+    return value_of(name.removeprefix(SCHEME))
+
+
 def in_activity() -> bool:
     """Whether the caller is activity code."""
     return running.get(None) is not None
@@ -232,7 +243,9 @@ class _Logger(logging.LoggerAdapter[logging.Logger]):
                 "activity": attempt.command.activity_type,
                 "attempt": attempt.number,
             }
-            kwargs["extra"] = {**cast("dict[str, Any]", kwargs.get("extra") or {}), **ours}
+            given = cast("dict[str, Any]", kwargs.get("extra") or {})
+            told = {name: redact(each) if isinstance(each, str) else each for name, each in given.items()}
+            kwargs["extra"] = {**told, **ours}
         return msg, kwargs
 
 

@@ -25,6 +25,7 @@
     │   ├── UnknownSignalError, UnknownQueryError, UnknownWorkflowError, UnknownActivityError
     │   ├── QueryFailedError
     │   ├── InvalidFilterError
+    │   ├── SecretError             a secret that is nowhere, or where it must not be
     │   └── InvalidPolicyError      a retry policy or a timeout out of range
     ├── StoreError                  the database
     │   ├── StoreUnavailableError   try again: locked, full, unreachable
@@ -66,6 +67,7 @@ __all__ = [
     "RunBlockedError",
     "RunClosedError",
     "SchemaVersionError",
+    "SecretError",
     "StoreError",
     "StoreUnavailableError",
     "StuckError",
@@ -381,6 +383,18 @@ class InvalidFilterError(UsageError):
 
 class InvalidPolicyError(UsageError, ValueError):
     """A retry policy, timeout or other option out of its range."""
+
+
+class SecretError(UsageError):
+    """A secret that no resolver knows, that is asked for where it is not declared, or that was about to be recorded.
+
+    name: of the secret, where there is one. non_retryable: whether another attempt would end the same way.
+    """
+
+    def __init__(self, message: str = "", *, name: str = "", non_retryable: bool = False) -> None:
+        super().__init__(message)
+        self.name = name
+        self.non_retryable = non_retryable
 
 
 # Store ----------------------------------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from pledger.version import __version__
 
 if TYPE_CHECKING:
     from pledger.engine.engine import Engine
+    from pledger.engine.secrets import SecretResolver
     from pledger.engine.session import Heart
 
 __all__ = ["Worker"]
@@ -48,6 +49,8 @@ class Worker:
     value; None for that of the client.
     paused: pause the namespace, unless it is, before anything is taken: after an incident. See `Client.resume`.
     retention: how long finished runs of its workflows are kept where those say nothing else; timedelta.max: for ever.
+    secrets: where the values of the secrets come from that its activities declare, asked in this order:
+    `EnvironmentSecrets()`, `FileSecrets("/run/secrets")`, `CommandSecrets(["pass", "show"])`, or one of your own.
     Raises UsageError for what is no definition, or two of one name; InvalidPolicyError for values out of range.
     """
 
@@ -74,6 +77,7 @@ class Worker:
         max_history_events: int = 500_000,
         paused: bool = False,
         retention: timedelta = timedelta(days=30),
+        secrets: Sequence[SecretResolver] = (),
     ) -> None:
         self._client = client
         self._workflows = _by_name((WorkflowDefinition.of(each) for each in workflows), "workflow")
@@ -84,6 +88,8 @@ class Worker:
             )
         self._transactions = dict(transactions or {})
         _check_transactions(self._activities, self._transactions)
+        self._secrets = tuple(secrets)
+        _check_secrets(self._activities, self._secrets)
         payload_bytes_max = client.internals.payload_bytes_max if payload_bytes_max is None else payload_bytes_max
         for name, value in (
             ("max_concurrent_activities", max_concurrent_activities),
@@ -145,6 +151,7 @@ class Worker:
             heart=self._new_heart(),
             watchdog=Watchdog(warn_s=min(2.0, self._deadlock_s or 2.0), limit_s=self._deadlock_s),
             transactions=self._transactions,
+            secrets=self._secrets,
             randomness=random.Random(self._client.internals.entropy(16)),  # noqa: S311 - jitter and samples
         )
         if self._paused:
@@ -222,6 +229,15 @@ def _activity(found: object) -> ActivityDefinition[Any, Any]:
     if not isinstance(found, ActivityDefinition):
         raise UsageError(f"{found!r} is not an activity: decorate it with @activity.defn")
     return found
+
+
+def _check_secrets(activities: Mapping[str, ActivityDefinition[Any, Any]], resolvers: Sequence[object]) -> None:
+    for name, definition in activities.items():
+        if definition.secrets and not resolvers:
+            raise UsageError(
+                f"activity {name!r} declares secrets ({', '.join(definition.secrets)}), and the worker has nowhere to "
+                "get them from; give it secrets=[EnvironmentSecrets()], FileSecrets or CommandSecrets"
+            )
 
 
 def _by_name(definitions: Iterable[Any], kind: str) -> dict[str, Any]:

@@ -8,7 +8,21 @@ import pytest
 
 import pledger
 
-SURFACE = {"Client", "SyncClient", "Worker", "RetryPolicy", "activity", "connect", "errors", "run", "workflow"}
+SURFACE = {
+    "Client",
+    "CommandSecrets",
+    "EnvironmentSecrets",
+    "FileSecrets",
+    "RetryPolicy",
+    "Secret",
+    "SyncClient",
+    "Worker",
+    "activity",
+    "connect",
+    "errors",
+    "run",
+    "workflow",
+}
 FACES = ["pledger", "pledger.activity", "pledger.client", "pledger.errors", "pledger.worker", "pledger.workflow"]
 
 

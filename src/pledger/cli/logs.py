@@ -43,7 +43,9 @@ class _Lines(logging.Formatter):
             about.append(f"attempt {attempt}")
         if about:
             line += f"  [{' '.join(about)}]"
-        if record.exc_info:
+        if record.exc_text:  # without a secret that was in it
+            line += "\n" + record.exc_text
+        elif record.exc_info:
             line += "\n" + self.formatException(record.exc_info)
         line = printable(line)
         colour = self._COLOURS.get(record.levelname) if self._colours else None
@@ -61,7 +63,9 @@ class _JsonLines(logging.Formatter):
             "message": record.getMessage(),
             **_fields(record),
         }
-        if record.exc_info:
+        if record.exc_text:  # as above
+            document["traceback"] = record.exc_text
+        elif record.exc_info:
             document["traceback"] = self.formatException(record.exc_info)
         return msgspec.json.encode(document, enc_hook=str).decode()
 

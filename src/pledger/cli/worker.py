@@ -18,6 +18,7 @@ from pledger.cli.exits import Exit
 from pledger.cli.ledger import opened, shown
 from pledger.cli.logs import set_up_logging
 from pledger.client import Client
+from pledger.engine.secrets import resolver_of
 from pledger.history import payloads
 from pledger.worker import Worker
 
@@ -102,6 +103,15 @@ Retention: TypeAlias = Annotated[
         show_default="30d",
     ),
 ]
+Secrets: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--secrets",
+        metavar="WHERE",
+        help="Where secrets come from: env:PREFIX, file:FOLDER or command:WORDS; may be given more than once.",
+        show_default=False,
+    ),
+]
 BuildId: TypeAlias = Annotated[
     str | None,
     typer.Option("--build-id", help="The identity of this code in histories.", show_default="from its sources"),
@@ -134,6 +144,7 @@ def worker(
     deadlock_timeout: DeadlockTimeout = timedelta(seconds=30),
     verify: Verify = 0.01,
     retention: Retention = timedelta(days=30),
+    secrets: Secrets = None,
     build_id: BuildId = None,
     identity: Identity = None,
     paused: Paused = False,
@@ -162,6 +173,7 @@ def worker(
         "deadlock_timeout": deadlock_timeout or None,
         "verify": verify,
         "retention": retention,
+        "secrets": [resolver_of(each) for each in secrets or ()],
         "build_id": build_id,
         "identity": identity,
         "paused": paused,

@@ -9,6 +9,7 @@ row: it is written before the attempt starts (intent before effect) and any work
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
+from pledger import errors
 from pledger.engine import task_rows
 from pledger.engine.attempt import Attempt
 from pledger.engine.deadlines import Deadlines
@@ -31,10 +33,13 @@ from pledger.engine.verdicts import GiveUp, Retry, after_failure, cancelled, tim
 from pledger.history import failures, payloads
 from pledger.history.events import ActivityCompleted, ActivityFailed, ScheduleActivity
 from pledger.history.failures import Failure
+from pledger.history.secret import found_in
+from pledger.history.secret import known as known_secrets
 
 if TYPE_CHECKING:
     from pledger.engine.committer import Committer
     from pledger.engine.port.verbs import Store
+    from pledger.engine.secrets import Secrets
     from pledger.engine.session import LedgerClock
     from pledger.machine.context import RunIdentity
     from pledger.machine.definitions import ActivityDefinition
@@ -82,6 +87,7 @@ class Activities:
         transactions_max: int,
         store: Store,
         transactions: Mapping[str, str | None],
+        secrets: Secrets,
     ) -> None:
         self.definitions = definitions
         self.slots = Slots(
@@ -109,6 +115,7 @@ class Activities:
             runs=runs,
         )
         self._heartbeats = Heartbeats(committer, clock, self.rows, self._stop)
+        self._secrets = secrets
         self._steps = Steps(store, transactions, clock, self._encode)
         # Bound once, not for every attempt.
         self._on_heartbeat, self._on_done = self._heartbeats.beat, self._done
@@ -181,15 +188,27 @@ class Activities:
         attempt.on_heartbeat = self._on_heartbeat
         try:
             args = attempt.definition.signature.decode_args(attempt.command.args)
-            if attempt.definition.transaction is None:
+            definition = attempt.definition
+            if definition.transaction is None and not definition.secrets:
                 self._executors.start(attempt, args, self._on_done)
             else:
-                self._executors.start(attempt, args, self._step_done, self._steps.code_of(attempt))
+                self._start_wrapped(attempt, args)
         except Exception as error:  # noqa: BLE001 - it did not start, and never will
             failure = failures.from_exception(error)
             self._end(attempt, msgspec.structs.replace(failure, non_retryable=True))
             return
         self._arm(attempt)
+
+    def _start_wrapped(self, attempt: Attempt, args: list[Any]) -> None:
+        """One with a transaction around its code, with secrets, or with both."""
+        definition, done = attempt.definition, self._on_done
+        code: Callable[..., Any] = definition.fn
+        if definition.transaction is not None:
+            code, done = self._steps.code_of(attempt), self._step_done
+        if definition.secrets:
+            code = self._secrets.around(code, definition.secrets, definition.name, definition.executor)
+            attempt.resolve = functools.partial(self._secrets.resolve, definition.secrets, definition.name)
+        self._executors.start(attempt, args, done, code)
 
     # Ending -----------------------------------------------------------------------------------------------------------
 
@@ -219,6 +238,13 @@ class Activities:
 
     def _encode(self, attempt: Attempt, result: Any) -> bytes:
         encoded = attempt.definition.signature.encode_result(result)
+        if known_secrets.forms and (reference := found_in(encoded)) is not None:
+            raise errors.SecretError(
+                f"the result of activity {attempt.definition.name!r} in {attempt.identity} holds the value of "
+                f"{reference}, and is not recorded. Give back the Secret itself, or nothing of it",
+                name=reference.rpartition("/")[2],
+                non_retryable=True,
+            )
         if len(encoded) > self._payload_bytes_max:
             what = f"the result of activity {attempt.definition.name!r} in {attempt.identity}"
             payloads.check_size(encoded, what, self._payload_bytes_max)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pledger.history import payloads
 from pledger.history.events import ScheduleActivity
+from pledger.history.secret import redact_payload
 
 if TYPE_CHECKING:
     from pledger.engine.port.records import TaskRow
@@ -26,7 +27,8 @@ class Attempt:
     failure; the code's own outcome then no longer counts. cancel_requested: nobody wants its outcome any more.
     heartbeat: the details reported last, a JSON array; beat_of_last_attempt: those that this attempt found.
     row_sent: a row is on its way to the store, or there.
-    connection: of its transaction, while its code has one.
+    connection: of its transaction, while its code has one. resolve: gives the values of the secrets that its activity
+    declares; may block.
     stop: how its code is told to stop; None before it runs, and for a task of the loop, which is cancelled.
     """
 
@@ -41,6 +43,7 @@ class Attempt:
     timer: asyncio.TimerHandle | None = None
     cancel_event: threading.Event | None = None
     connection: Any = None
+    resolve: Callable[[], dict[str, str]] | None = None
     stop: Callable[[], None] | None = None
     on_heartbeat: Callable[[Attempt], None] | None = None
     heartbeat: bytes | None = None
@@ -110,7 +113,7 @@ class Attempt:
 
     def beat(self, details: tuple[Any, ...]) -> None:
         """The code is alive. Callable from its thread. Raises PayloadError."""
-        data = payloads.encode_args_untyped(details) if details else None
+        data = redact_payload(payloads.encode_args_untyped(details)) if details else None
         if data is not None:
             what = f"the heartbeat of activity {self.definition.name!r} in {self.identity}"
             payloads.check_size(data, what, payloads.PAYLOAD_BYTES_MAX)

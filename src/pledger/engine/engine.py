@@ -17,6 +17,7 @@ from pledger.engine.limits import Limits
 from pledger.engine.loading import Loader
 from pledger.engine.port.answers import Answer, Reply, Sent
 from pledger.engine.runs import Runs
+from pledger.engine.secrets import SecretResolver, Secrets
 from pledger.engine.session import Heart, LedgerClock, Session
 from pledger.engine.sweeper import Sweeper, keeps
 from pledger.engine.verification import Verification
@@ -24,7 +25,7 @@ from pledger.engine.watchdog import Watchdog
 from pledger.history.events import Command, RunStarted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from pledger.engine.connection import Connection
     from pledger.engine.port.operations import StartRun
@@ -61,9 +62,11 @@ class Engine:
         watchdog: Watchdog,
         randomness: random.Random,
         transactions: Mapping[str, str | None] | None = None,
+        secrets: Sequence[SecretResolver] = (),
     ) -> None:
         self.connection = connection
         self._transactions = transactions or {}
+        self._secrets = Secrets(secrets)
         self.task_queue = task_queue
         self.identity = identity
         self.workflows = {each.name: each for each in workflows}
@@ -129,6 +132,7 @@ class Engine:
             transactions_max=self._limits.transactions_max,
             store=self.connection.store,
             transactions=self._transactions,
+            secrets=self._secrets,
         )
 
     def _new_loader(self, randomness: random.Random) -> Loader:

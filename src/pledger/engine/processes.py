@@ -23,6 +23,7 @@ import msgspec
 
 from pledger.engine.attempt import Attempt, running
 from pledger.engine.port.records import TaskRow
+from pledger.engine.secrets import hold
 from pledger.errors import ApplicationError, CancelledError, UsageError, WorkerLostError
 from pledger.history import events, failures
 from pledger.machine.context import RunIdentity
@@ -56,7 +57,10 @@ def run_in_process(loop: asyncio.AbstractEventLoop, attempt: Attempt) -> tuple[a
     """Start the attempt's function in a new process; the future of its result, and the way to stop it."""
     future: asyncio.Future[Any] = loop.create_future()
     ours, theirs = _spawn.Pipe(duplex=False)
-    process = _spawn.Process(target=_child, args=(msgspec.msgpack.encode(_order(attempt)), theirs), daemon=True)
+    # Filled before the process starts, and handed over by a pipe: never on a command line, nor in an environment.
+    secrets: dict[str, str] = {}
+    order = msgspec.msgpack.encode(_order(attempt))
+    process = _spawn.Process(target=_child, args=(order, theirs, secrets), daemon=True)
     stopped = threading.Event()
 
     def settle(result: Any, error: BaseException | None) -> None:
@@ -70,6 +74,7 @@ def run_in_process(loop: asyncio.AbstractEventLoop, attempt: Attempt) -> tuple[a
     def watch() -> None:
         """In a thread of its own: start the child, read what it says, see it end."""
         try:
+            secrets.update(attempt.resolve() if attempt.resolve is not None else {})
             process.start()
             theirs.close()
             if stopped.is_set():  # before there was anything to send a signal to
@@ -147,12 +152,14 @@ def _end(process: Any) -> None:
 # In the child ---------------------------------------------------------------------------------------------------------
 
 
-def _child(data: bytes, pipe: Connection) -> None:
+def _child(data: bytes, pipe: Connection, secrets: dict[str, str]) -> None:
     """Be the attempt: run the function, answer with its result or failure."""
     # A terminal sends Ctrl-C to the whole group: whether the attempt may go on is for the worker to say.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     order = msgspec.msgpack.decode(data, type=Order)
     context = contextvars.copy_context()
+    if secrets:
+        hold(context, secrets)
     try:
         definition = _definition(order)
         attempt = _Remote(definition, order, pipe)

@@ -16,6 +16,7 @@ import msgspec
 
 from pledger import errors
 from pledger.history import payloads, tracebacks
+from pledger.history.secret import redact, redact_payload
 
 #: A cause chain longer than this is cut: it is bounded like everything in a history.
 CAUSES_MAX = 20
@@ -76,13 +77,15 @@ def _record(error: BaseException) -> Failure:
             delay = error.next_retry_delay
             return Failure(
                 "application",
-                str(error.type),
+                redact(str(error.type)),
                 message,
                 text,
                 _details(error.details),
                 bool(error.non_retryable),
                 round(delay.total_seconds() * 1000) if isinstance(delay, timedelta) else None,
             )
+        case errors.SecretError():
+            return Failure("application", "SecretError", message, text, non_retryable=error.non_retryable)
         case errors.ActivityError():
             attributes = {
                 "activity_type": error.activity_type,
@@ -158,7 +161,7 @@ def _details(values: tuple[Any, ...]) -> bytes | None:
     if not values:
         return None
     try:
-        data = payloads.encode(list(values))
+        data = redact_payload(payloads.encode(list(values)))
         payloads.check_size(data, "the details of a failure", payloads.PAYLOAD_BYTES_MAX)
     except errors.PayloadError:
         # The failure itself must reach the ledger; details that cannot be kept are told by their representation.
@@ -180,6 +183,8 @@ def _traceback_text(error: BaseException) -> str:
 
 def cut(text: str) -> str:
     """Text that is kept in the ledger, whatever user code puts in it: bounded, and such as can be encoded."""
+    # Before it is cut: of half a secret nobody would know what it is.
+    text = redact(text)
     # Lone surrogates cannot be encoded; they must not stop the failure from being kept.
     text = text.encode("utf-8", "backslashreplace").decode()
     if len(text) <= TEXT_MAX:

@@ -117,6 +117,7 @@ class ActivityDefinition(Generic[P, R]):
         executor: Executor,
         idempotency_key: Callable[P, str] | None,
         transaction: str | None = None,
+        secrets: Sequence[str] = (),
     ) -> None:
         functools.update_wrapper(self, fn)
         self.fn = fn
@@ -125,6 +126,7 @@ class ActivityDefinition(Generic[P, R]):
         self.executor = executor
         self.idempotency_key = idempotency_key
         self.transaction = transaction
+        self.secrets = tuple(secrets)
         self.signature = Signature.of(fn)
         self.record = options.record()
         self.decode_result = self.signature.decode_result  # bound once, not for every call

@@ -17,6 +17,7 @@ import msgspec
 
 from pledger.history.codecs.codec import Codec, NoneType, opened
 from pledger.history.codecs.json_tree import Misfit
+from pledger.history.secret import Secret
 
 if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
@@ -294,5 +295,6 @@ TEXTS: Final = (
     TextCodec(datetime, _write_datetime, _read_datetime, '"2024-11-03T06:30:00Z" or with a zone, "...[Europe/Berlin]"'),
     TextCodec(date, date.isoformat, date.fromisoformat, '"2024-11-03"'),
     TextCodec(time, _write_time, _read_time, '"01:30:00"'),
+    TextCodec(Secret, str, Secret, '"secret://name"'),
     TextCodec(timedelta, _write_timedelta, _read_timedelta, '"PT1.5S" (ISO 8601)'),
 )
