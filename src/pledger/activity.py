@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Coroutine, MutableMapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, ParamSpec, TypeVar, cast, overload
 
@@ -125,9 +125,10 @@ class _Decorator:
 class Info:
     """About the attempt that asks.
 
-    attempt: 1-based; lost ones count. deadline: when this attempt times out, with zone (UTC), or None; time_left: until
-    then, never negative. fencing_token: higher for every later attempt, across take-overs; an outside system that keeps
-    the highest one it saw for a key can refuse a writer that was thought dead. idempotency_key: stable over attempts.
+    attempt: 1-based; lost ones count. deadline: when this attempt times out, with zone (UTC), or None; never later than
+    run_deadline, when its run does. time_left, run_time_left: until then. fencing_token: higher for every later
+    attempt, across take-overs; an outside system that keeps the highest one it saw for a key can refuse a writer that
+    was thought dead. idempotency_key: stable over attempts.
     heartbeat_details: what the attempt before reported last, () if nothing.
     """
 
@@ -145,13 +146,21 @@ class Info:
     fencing_token: int
     idempotency_key: str
     heartbeat_details: tuple[Any, ...]
+    run_deadline: datetime | None
+    _now_ms: Callable[[], int] = field(repr=False, compare=False)
 
     @property
     def time_left(self) -> timedelta | None:
-        """Until the deadline, by this machine's clock; zero once it has passed, None without one."""
-        if self.deadline is None:
-            return None
-        return max(timedelta(0), self.deadline - datetime.now(UTC))
+        """Until the deadline, by the ledger's clock; zero once it has passed, None without one."""
+        return self._until(self.deadline)
+
+    @property
+    def run_time_left(self) -> timedelta | None:
+        """The same for the run's deadline: what is begun now should be worth something before that."""
+        return self._until(self.run_deadline)
+
+    def _until(self, deadline: datetime | None) -> timedelta | None:
+        return None if deadline is None else max(timedelta(0), deadline - _time(self._now_ms()))
 
 
 def info() -> Info:
@@ -175,6 +184,8 @@ def info() -> Info:
         fencing_token=attempt.fencing_token,
         idempotency_key=attempt.idempotency_key,
         heartbeat_details=() if before is None else tuple(payloads.decode(before)),
+        run_deadline=None if attempt.run_deadline_ms is None else _time(attempt.run_deadline_ms),
+        _now_ms=attempt.now_ms,
     )
 
 

@@ -118,7 +118,7 @@ class Activities:
         self._secrets = secrets
         self._steps = Steps(store, transactions, clock, self._encode)
         # Bound once, not for every attempt.
-        self._on_heartbeat, self._on_done = self._heartbeats.beat, self._done
+        self._on_heartbeat, self._on_done, self._now_ms = self._heartbeats.beat, self._done, clock.now_ms
 
     # Starting ---------------------------------------------------------------------------------------------------------
 
@@ -133,13 +133,19 @@ class Activities:
             self.slots.give(command.activity_type)
 
     def start_eager(
-        self, run_key: int, fence: int, identity: RunIdentity, event_id: int, command: ScheduleActivity, now_ms: int
+        self,
+        run_key: int,
+        fence: int,
+        identity: RunIdentity,
+        event_id: int,
+        command: ScheduleActivity,
+        now_ms: int,
+        run_deadline_ms: int | None = None,
     ) -> None:
         """Start attempt 1; its slot is reserved and the transition that scheduled it is durable."""
         definition = self.definitions[command.activity_type]
-        self._start(
-            Attempt(definition, identity, run_key, event_id, command, 1, fence, now_ms, now_ms, None, self._loop)
-        )
+        place = (definition, identity, run_key, event_id, command)
+        self._start(Attempt(*place, 1, fence, now_ms, now_ms, None, self._loop, None, run_deadline_ms))
 
     def start_claimed(self, row: TaskRow, identity: RunIdentity) -> None:
         """Start the attempt of a row that this session has just claimed, or settle what was left open of it."""
@@ -149,6 +155,8 @@ class Activities:
             self._end(attempt, worker_lost(row.attempt))
         elif row.cancel_requested:
             self._end(attempt, cancelled("the activity was cancelled before it started"))
+        elif attempt.deadline_ms is not None and self._clock.now_ms() >= attempt.deadline_ms:
+            self._end(attempt, _out_of_time(attempt))  # it waited for a worker until its time was over
         else:
             self._start(attempt)
 
@@ -185,7 +193,7 @@ class Activities:
 
     def _start(self, attempt: Attempt) -> None:
         self._attempts[attempt.run_key, attempt.event_id] = attempt
-        attempt.on_heartbeat = self._on_heartbeat
+        attempt.on_heartbeat, attempt.now_ms = self._on_heartbeat, self._now_ms
         try:
             args = attempt.definition.signature.decode_args(attempt.command.args)
             definition = attempt.definition
@@ -361,6 +369,7 @@ class Activities:
             scheduled_ms=attempt.scheduled_ms,
             heartbeat=attempt.heartbeat,
             last_failure=failure,
+            run_deadline_ms=attempt.run_deadline_ms,
         )
         if attempt.row is not None and attempt.row.owner is not None:
             finish = FinishTask(
@@ -407,9 +416,7 @@ class Activities:
         now_ms = self._clock.now_ms()
         options = attempt.command.options
         if attempt.deadline_ms is not None and now_ms >= attempt.deadline_ms:
-            kind = attempt.deadline_kind
-            bound = options.start_to_close_ms if kind == "start_to_close" else options.schedule_to_close_ms
-            self._stop(attempt, timed_out(kind, bound or 0, heartbeat=attempt.heartbeat))
+            self._stop(attempt, _out_of_time(attempt))
         elif options.heartbeat_ms is not None and now_ms >= attempt.beat_at + options.heartbeat_ms:
             self._stop(attempt, timed_out("heartbeat", options.heartbeat_ms, heartbeat=attempt.heartbeat))
         else:
@@ -528,6 +535,17 @@ class Activities:
     def close(self) -> None:
         self._deadlines.stop()
         self._executors.close()
+
+
+def _out_of_time(attempt: Attempt) -> Failure:
+    """The failure of an attempt whose deadline has passed."""
+    options = attempt.command.options
+    bounds = {
+        "start_to_close": options.start_to_close_ms,
+        "schedule_to_close": options.schedule_to_close_ms,
+        "run": (attempt.run_deadline_ms or 0) - attempt.scheduled_ms,
+    }
+    return timed_out(attempt.deadline_kind, bounds[attempt.deadline_kind] or 0, heartbeat=attempt.heartbeat)
 
 
 def _log_failure(attempt: Attempt, failure: Failure, verdict: GiveUp | Retry, now_ms: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import threading
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -22,9 +23,10 @@ if TYPE_CHECKING:
 class Attempt:
     """row: its task row, or None for an eager attempt, whose record is the transition that scheduled it.
 
-    deadline_ms: when this attempt times out (by its start-to-close or by the schedule-to-close of the whole), with
-    deadline_kind saying which; None: never. ending: what ended it from outside, a time-out's or a cancellation's
-    failure; the code's own outcome then no longer counts. cancel_requested: nobody wants its outcome any more.
+    deadline_ms: when this attempt times out (by its start-to-close, by the schedule-to-close of the whole, or with its
+    run), with deadline_kind saying which; None: never. run_deadline_ms: when its run does. now_ms: the ledger's time.
+    ending: what ended it from outside, a time-out's or a cancellation's failure; the code's own outcome then no longer
+    counts. cancel_requested: nobody wants its outcome any more.
     heartbeat: the details reported last, a JSON array; beat_of_last_attempt: those that this attempt found.
     row_sent: a row is on its way to the store, or there.
     connection: of its transaction, while its code has one. resolve: gives the values of the secrets that its activity
@@ -48,6 +50,7 @@ class Attempt:
     on_heartbeat: Callable[[Attempt], None] | None = None
     heartbeat: bytes | None = None
     beat_of_last_attempt: bytes | None = None
+    now_ms: Callable[[], int] = staticmethod(lambda: time.time_ns() // 1_000_000)
     deadline_ms: int | None = None
     deadline_kind = "start_to_close"
 
@@ -65,6 +68,7 @@ class Attempt:
         row: TaskRow | None,
         loop: asyncio.AbstractEventLoop,
         last_failure: Failure | None = None,
+        run_deadline_ms: int | None = None,
     ) -> None:
         self.definition = definition
         self.identity = identity
@@ -89,6 +93,9 @@ class Attempt:
             whole = scheduled_ms + options.schedule_to_close_ms
             if self.deadline_ms is None or whole < self.deadline_ms:
                 self.deadline_ms, self.deadline_kind = whole, "schedule_to_close"
+        self.run_deadline_ms = run_deadline_ms or options.run_deadline_ms
+        if self.run_deadline_ms is not None and (self.deadline_ms is None or self.run_deadline_ms < self.deadline_ms):
+            self.deadline_ms, self.deadline_kind = self.run_deadline_ms, "run"
 
     @property
     def idempotency_key(self) -> str:

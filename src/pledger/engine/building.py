@@ -119,7 +119,14 @@ class Builder:
                 else:
                     tasks.append(
                         queued_row(
-                            run.identity, run.run_key, event_id, command, number=1, due_ms=now_ms, scheduled_ms=now_ms
+                            run.identity,
+                            run.run_key,
+                            event_id,
+                            command,
+                            number=1,
+                            due_ms=now_ms,
+                            scheduled_ms=now_ms,
+                            run_deadline_ms=run.deadline_ms,
                         )
                     )
             elif kind is events.CancelActivity:

@@ -214,6 +214,7 @@ class Loader:
                     due_ms=verdict.due_ms,
                     scheduled_ms=scheduled_ms,
                     last_failure=verdict.failure,
+                    run_deadline_ms=run.deadline_ms,
                 )
                 self._activities.rows.put(PutTask(run.fence, task, [record]))
 

@@ -108,6 +108,15 @@ class KnownPauses:
         activities.unreserve(eager)
         for event_id, command in eager:
             now_ms = built.append.time_ms
-            row = queued_row(run.identity, run.run_key, event_id, command, number=1, due_ms=now_ms, scheduled_ms=now_ms)
+            row = queued_row(
+                run.identity,
+                run.run_key,
+                event_id,
+                command,
+                number=1,
+                due_ms=now_ms,
+                scheduled_ms=now_ms,
+                run_deadline_ms=run.deadline_ms,
+            )
             activities.rows.put(PutTask(run.fence, row))
         self._loop.call_soon(self.set_aside, run)

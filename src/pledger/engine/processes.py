@@ -16,6 +16,7 @@ import multiprocessing
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -51,6 +52,9 @@ class Order(msgspec.Struct, frozen=True):
     scheduled_ms: int
     started_ms: int
     row: bytes | None
+    run_deadline_ms: int | None
+    now_ms: int
+    asked_s: float
 
 
 def run_in_process(loop: asyncio.AbstractEventLoop, attempt: Attempt) -> tuple[asyncio.Future[Any], Callable[[], None]]:
@@ -120,6 +124,9 @@ def _order(attempt: Attempt) -> Order:
         attempt.scheduled_ms,
         attempt.started_ms,
         None if attempt.row is None else msgspec.msgpack.encode(attempt.row),
+        attempt.run_deadline_ms,
+        attempt.now_ms(),
+        time.monotonic(),
     )
 
 
@@ -209,8 +216,6 @@ def _no_loop() -> asyncio.AbstractEventLoop:
 class _Remote(Attempt):
     """The attempt as its own process sees it: heartbeats go over the pipe."""
 
-    __slots__ = ("_pipe",)
-
     def __init__(self, definition: ActivityDefinition[Any, Any], order: Order, pipe: Connection) -> None:
         row = None if order.row is None else msgspec.msgpack.decode(order.row, type=TaskRow)
         super().__init__(
@@ -225,8 +230,12 @@ class _Remote(Attempt):
             order.started_ms,
             row,
             _no_loop(),
+            None,
+            order.run_deadline_ms,
         )
         self._pipe = pipe
+        # The ledger's time, carried on from when the worker gave the order: one machine has one monotonic clock.
+        self.now_ms = lambda: order.now_ms + int((time.monotonic() - order.asked_s) * 1000)
 
     def beat_encoded(self, data: bytes | None) -> None:
         self._pipe.send_bytes(b"h")

@@ -373,7 +373,8 @@ class Runs:
         if run.held:
             self.pauses.won(built)
         for event_id, command in built.eager:
-            self.activities.start_eager(run.run_key, run.fence, run.identity, event_id, command, append.time_ms)
+            place = (run.run_key, run.fence, run.identity, event_id)
+            self.activities.start_eager(*place, command, append.time_ms, run.deadline_ms)
         if append.cancelled:
             self._cancel(run, append)
         if append.tasks or append.cancelled:

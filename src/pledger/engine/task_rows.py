@@ -48,9 +48,13 @@ def queued_row(
     scheduled_ms: int,
     heartbeat: bytes | None = None,
     last_failure: Failure | None = None,
+    run_deadline_ms: int | None = None,
 ) -> TaskRow:
-    """A queued row for the activity."""
+    """A queued row for the activity. run_deadline_ms: when its run times out, or None."""
     options = command.options
+    if run_deadline_ms is not None:
+        options = msgspec.structs.replace(options, run_deadline_ms=run_deadline_ms)
+        command = msgspec.structs.replace(command, options=options)
     waits_until = [
         start + bound
         for start, bound in (
@@ -131,6 +135,7 @@ class TaskRows:
             due_ms=attempt.started_ms,
             scheduled_ms=attempt.scheduled_ms,
             heartbeat=attempt.heartbeat,
+            run_deadline_ms=attempt.run_deadline_ms,
         )
         return msgspec.structs.replace(
             row, state="started", started_ms=attempt.started_ms, owner=self._session_key(), expires_ms=None

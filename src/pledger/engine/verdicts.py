@@ -56,7 +56,7 @@ def after_failure(
     deadline_ms = None if whole_ms is None else scheduled_ms + whole_ms
     if failure.kind in _SILENT:
         failure = failures.with_cause(failure, _reported(last_failure))
-    if failure.attributes == {"kind": "schedule_to_close"}:
+    if failure.attributes in ({"kind": "schedule_to_close"}, {"kind": "run"}):
         return GiveUp("timeout", failure)
     if failure.kind == "cancelled" or cancel_requested:
         return GiveUp("cancelled", failure)

@@ -94,6 +94,7 @@ class ActivityOptions(msgspec.Struct, array_like=True, frozen=True, gc=False, om
     start_to_close_ms bounds one attempt; schedule_to_close_ms all of them; schedule_to_start_ms the wait in the queue;
     heartbeat_ms the silence of an attempt. None: no such bound. retry None: the default policy.
     cancellation: "try" (the code goes on at once), "wait" (it waits for the outcome) or "abandon" (nobody is told).
+    run_deadline_ms: when the run times out, in a task row alone: whoever makes the attempt may know nothing else of it.
     """
 
     start_to_close_ms: int | None = None
@@ -102,6 +103,7 @@ class ActivityOptions(msgspec.Struct, array_like=True, frozen=True, gc=False, om
     heartbeat_ms: int | None = None
     retry: RetryPolicyRecord | None = None
     cancellation: str = "try"
+    run_deadline_ms: int | None = None
 
 
 class ScheduleActivity(Event, tag=21, frozen=True):
