@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import threading
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -50,7 +49,7 @@ class Attempt:
     on_heartbeat: Callable[[Attempt], None] | None = None
     heartbeat: bytes | None = None
     beat_of_last_attempt: bytes | None = None
-    now_ms: Callable[[], int] = staticmethod(lambda: time.time_ns() // 1_000_000)
+    now_ms: Callable[[], int]  # given when it starts
     deadline_ms: int | None = None
     deadline_kind = "start_to_close"
 
