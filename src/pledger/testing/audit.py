@@ -145,7 +145,9 @@ class Auditor:
         self._went_back_ms += by_ms
 
     def clock_is_known(self, by_ms: int) -> None:
-        """Everybody has asked for the time since it went back so far."""
+        """Everybody has asked for the time since it went back so far. What was decided before may yet be written: while
+        nothing could be, nobody has looked at the clock here."""
+        self.read_clock()
         self._went_back_ms -= by_ms
 
     def _won(self, sight: Sight, view: View) -> None:
