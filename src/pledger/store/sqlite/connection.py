@@ -58,6 +58,9 @@ def _connected(path: Path, vfs: str | None) -> Iterator[apsw.Connection]:
     try:
         connection.set_busy_timeout(_OPENING_WAIT_MS)
         connection.pragma("trusted_schema", 0)
+        # The last one to close copies the log into the database, whatever is known of that log: only the writer may say
+        # that it is sound (`log`). An opening that fails has not looked at it.
+        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         # Plans that do not depend on the values bound. Without it, a build with STAT4 (apsw's is one) prepares many
         # joins anew at each execution with other values: 25 us in place of 2.
         connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)

@@ -127,8 +127,8 @@ class Writer:
 
     def close(self) -> None:
         self.rest()
-        if self.log.is_doubtful:
-            self.connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        if not self.log.is_doubtful:
+            self.connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
         self.connection.close()
 
     def _begin(self, wait_ms: int, *, durable: bool) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from pledger.errors import StoreUnavailableError
+from pledger.errors import StoreError, StoreUnavailableError
 from pledger.store.sqlite import database, open_sqlite
 from pledger.store.sqlite.handle import SqliteHandle
 from pledger.store.sqlite.host import Host
@@ -53,6 +53,32 @@ def test_an_opening_that_fails_at_its_nth_step(path: Path) -> None:
     else:
         pytest.fail("it never came through")
     assert len(failed) > 20
+
+
+def test_an_opening_that_fails_copies_nothing_of_a_log_that_it_has_not_looked_at(path: Path) -> None:
+    """The one before may have died of a failed sync: the log as readers see it may not be on the disk."""
+    disk = Disk()
+    first = DiskVfs(disk, Nth(0))
+    store = open_sqlite(path, host=Host(vfs=first.name, threads=False))
+    first.is_dead = True  # killed: nothing of its end reaches the disk
+    with contextlib.suppress(apsw.Error, StoreError):
+        asyncio.run(store.close())
+    log = disk.files[f"{path}-wal"]
+    assert log.data
+    for failing in range(1, 1_000):
+        before = bytes(disk.files[str(path)].data)
+        fate = Nth(failing)
+        vfs = DiskVfs(disk, fate)
+        try:
+            store = open_sqlite(path, host=Host(vfs=vfs.name, threads=False))
+        except StoreUnavailableError:
+            assert disk.files[str(path)].data == before
+            continue
+        with contextlib.suppress(apsw.Error):
+            asyncio.run(store.close())
+        break
+    else:
+        pytest.fail("it never came through")
 
 
 def test_a_handle_that_fails_gives_its_place_back(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
