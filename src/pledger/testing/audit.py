@@ -7,6 +7,7 @@ the simulation stops at the first.
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, assert_never
 
@@ -100,6 +101,8 @@ class Auditor:
         self._may_block = may_block
         self._latest_ms = 0
         self._went_back_ms = 0
+        #: Runs as they were before the transitions that turned up after a crash; None: not there at all.
+        self._unheard: dict[int, Record | None] = {}
         self.stillness = Stillness(self.violated)
 
     def owner_looked(self, process: Process, session_key: int, outlook: Outlook) -> None:
@@ -128,6 +131,7 @@ class Auditor:
 
     def conclude(self, sight: Sight, answer: Answer, view: View) -> None:
         """The operation is written, for good. view: just after it."""
+        self._unheard.clear()
         self.read_clock()
         if answer is Reply.WON:
             self._won(sight, view)
@@ -255,24 +259,39 @@ class Auditor:
 
     def recovered(self, state: State) -> None:
         """Every process is gone and the ledger came up as `state`: what was acknowledged is there. What was refused
-        with an unknown outcome may have come through after all."""
-        for run_key, record in self.records.items():
-            row, heads = state.runs.get(run_key), [each.checksum for each in state.histories.get(run_key, [])]
-            if row is not None and row.is_forgotten:
-                heads = [row.head]
-            if row is None or row.run_id != record.run_id or record.head not in [transition.CHAIN_START, *heads]:
+        with an unknown outcome may have come through after all; until something is durable on top of it, a power cut
+        may still take it."""
+        for run_key, record in list(self.records.items()):
+            if _is_there(record, run_key, state):
+                continue
+            if run_key not in self._unheard or not self._take_back(run_key, state):
                 self.violated(
                     "nothing acknowledged is lost",
-                    f"run {run_key} ({record.run_id}) had {record.state.last_event} events; there is {row}",
+                    f"run {run_key} ({record.run_id}) had {record.state.last_event} events; there is "
+                    f"{state.runs.get(run_key)}",
                 )
                 return
         for run_key, row in state.runs.items():
-            record = self.records.setdefault(run_key, Record(row.run_id))
+            if run_key not in self.records:
+                self.records[run_key] = Record(row.run_id)
+                self._unheard.setdefault(run_key, None)
+            record = self.records[run_key]
             for stored in state.histories[run_key]:
                 if stored.first_event_id > record.state.last_event:
+                    if run_key not in self._unheard:
+                        self._unheard[run_key] = copy.deepcopy(record)
                     last_event = stored.first_event_id + len(transition.decode(stored.body).events()) - 1
                     self._extend(run_key, stored, last_event)
             self._check_status(run_key, StateView(state))
+
+    def _take_back(self, run_key: int, state: State) -> bool:
+        """Whether the run is as it was before what turned up that nobody had been told of."""
+        earlier = self._unheard.pop(run_key)
+        if earlier is None:
+            del self.records[run_key]
+            return True
+        self.records[run_key] = earlier
+        return _is_there(earlier, run_key, state)
 
     # What a history grows by ------------------------------------------------------------------------------------------
 
@@ -411,6 +430,14 @@ class Auditor:
             self.violated("never more than maximum_attempts", f"{what}, which may have {activity.maximum}")
         if len(activity.keys) > 1:
             self.violated("one idempotency key over all attempts", f"{what}: {sorted(activity.keys)}")
+
+
+def _is_there(record: Record, run_key: int, state: State) -> bool:
+    """Whether all that is known of the run is in the ledger."""
+    row, heads = state.runs.get(run_key), [each.checksum for each in state.histories.get(run_key, [])]
+    if row is not None and row.is_forgotten:
+        heads = [row.head]
+    return row is not None and row.run_id == record.run_id and record.head in [transition.CHAIN_START, *heads]
 
 
 def _run_key(operation: Operation) -> int:
