@@ -49,7 +49,7 @@ async def tell_all(key: Secret) -> str:
     try:
         raise ValueError(f"inner {nasty!r} {base64.b64encode(value.encode()).decode()}")
     except ValueError as error:
-        logging.getLogger("their.library").exception("it failed with %(key)s", {"key": value})
+        logging.getLogger("their.package").exception("it failed with %(key)s", {"key": value})
         raise errors.ApplicationError(f"refused {value}: {nasty}", value, {"deep": [nasty]}, type=value) from error
 
 
