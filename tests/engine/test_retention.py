@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
-from pledger import Client, workflow
+from pledger import Client, Worker, workflow
 from pledger.client import IdReusePolicy, WorkflowHandle
 from pledger.engine import sweeper
+from pledger.engine.connection import Connection
 from pledger.errors import InvalidPolicyError, NoLongerKeptError, RunClosedError, WorkflowAlreadyStartedError
+from pledger.store.memory import MemoryStore, State
 from tests.engine.harness import Ledger, until
 
 SOON = timedelta(milliseconds=1)
@@ -166,3 +168,27 @@ async def test_a_worker_keeps_for_0_or_longer(ledger: Ledger) -> None:
     async with ledger.connect() as client:
         with pytest.raises(InvalidPolicyError, match=r"must be 0 or more, or timedelta\.max for ever"):
             ledger.worker(client, greet, retention=timedelta(seconds=-1))
+
+
+class SlowDuty(MemoryStore):
+    """The chore is taken; the answer takes its time."""
+
+    def __init__(self, state: State) -> None:
+        super().__init__(state)
+        self.taken = asyncio.Event()
+
+    async def take_duty(self, namespace: str, name: str, session_key: int, hold_ms: int) -> bool:
+        is_ours = await super().take_duty(namespace, name, session_key, hold_ms)
+        self.taken.set()
+        await asyncio.sleep(3600)
+        return is_ours
+
+
+async def test_a_worker_that_stops_while_it_takes_the_chore_gives_it_back() -> None:
+    state = State()
+    store = SlowDuty(state)
+    connection = Connection(store)
+    async with Worker(Client(connection), workflows=[greet]):
+        await store.taken.wait()
+    await connection.close()
+    assert await MemoryStore(state).take_duty("default", "retention of greet", 99, 1_000)

@@ -106,9 +106,13 @@ class Sweeper:
     async def _sweep_if_due(self, name: str, keep_ms: int) -> None:
         session_key = self._session_key()
         chore = f"retention of {name}"
-        if not session_key or not await self._store.take_duty(self._namespace, chore, session_key, HOLD_MS):
+        if not session_key:
             return
+        # Before it is ours: a stop that comes while the answer is on its way has to give it back all the same.
         self._duty = chore, session_key
+        if not await self._store.take_duty(self._namespace, chore, session_key, HOLD_MS):
+            self._duty = None
+            return
         forgotten = await self._sweep(name, keep_ms, chore, session_key)
         while await self._store.drop_leftovers(ROWS_MAX):  # noqa: ASYNC110 - it waits for nobody, it gives way
             await asyncio.sleep(PAUSE_S)
