@@ -23,7 +23,7 @@ demo: $(STAMP)  ## 830 real orders, worker processes killed at random, ledger re
 	@$(BIN)/python -m examples.orders.demo --store $(STORE) $(ARGS)
 
 test: $(STAMP)  ## all tests
-	$(BIN)/pytest -n auto $(ARGS)
+	$(BIN)/pytest -n auto --dist worksteal $(ARGS)
 
 check: $(STAMP)  ## format, lint, types, arrows between packages
 	$(BIN)/ruff format --check

@@ -149,7 +149,7 @@ async def test_an_attempt_that_is_too_late_leaves_nothing(shop: Shop, step: Any)
 
     def block() -> None:
         if next(waits):
-            goes_on.wait(30)
+            goes_on.wait(3)
 
     options: dict[str, Any] = {"start_to_close_timeout": timedelta(milliseconds=200), "retry_policy": QUICK}
     short = activity.defn(name="book", transaction="shop", **options)(step.fn)
@@ -236,7 +236,7 @@ async def test_an_attempt_of_a_lost_lease_leaves_nothing(shop: Shop) -> None:
     def act() -> None:
         began.append(activity.info().attempt)
         if len(began) == 1:
-            goes_on.wait(30)
+            goes_on.wait(3)
 
     run = sold(in_a_thread)
     with during(act), worker_process(shop.ledger, run, in_a_thread, transactions={"shop": None}, lease=LEASE) as frozen:
