@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pledger.engine.port.answers import Reply
-from pledger.engine.port.operations import Block, ConfirmClaim, Release
+from pledger.engine.port.operations import TRIED_MAX, Block, ConfirmClaim, Release
 from pledger.engine.port.records import RunRow
 from pledger.engine.port.verbs import Store
 from tests.conformance.harness import (
@@ -12,6 +12,7 @@ from tests.conformance.harness import (
     Clock,
     append,
     claim,
+    look,
     next_due_ms,
     open_session,
     owned_run,
@@ -126,6 +127,44 @@ async def test_a_blocked_run_waits_for_other_code(store: Store) -> None:
         [claimed] = await claim(store, session, codes={"fulfil": code})
         assert (claimed.blocked, claimed.blocked_code, claimed.owner) == (None, None, session)
         await write(store, Block(claimed.run_key, claimed.fence, b"{}", "code-1"))
+
+
+async def test_two_codes_that_both_fail_do_not_hand_a_run_to_each_other_for_ever(store: Store) -> None:
+    """In a rolling deploy of a version that has the old one's bug, both are there at the same time."""
+    old, new = await open_session(store), await open_session(store, "host:2", "code-2")
+    run = await owned_run(store, old)
+    await write(store, Block(run.run_key, run.fence, b"{}", "code-1"))
+    codes = {"fulfil": "code-2"}
+    assert (await look(store, new, codes=codes)).unblocked
+    [run] = await claim(store, new, codes=codes)
+    await write(store, Block(run.run_key, run.fence, b"{}", "code-2"))
+    for session, code in ((old, "code-1"), (new, "code-2")):
+        assert not (await look(store, session, codes={"fulfil": code})).unblocked
+        assert await claim(store, session, codes={"fulfil": code}) == []
+    # Code that comes further may fail there, and each of the others may try again.
+    codes = {"fulfil": "code-3"}
+    assert (await look(store, new, codes=codes)).unblocked
+    [run] = await claim(store, new, codes=codes)
+    assert await write(store, append(run)) is Reply.WON
+    await write(store, Block(run.run_key, run.fence, b"{}", "code-3"))
+    assert await claim(store, new, codes=codes) == []
+    for session, code in ((old, "code-1"), (new, "code-2")):
+        assert (await look(store, session, codes={"fulfil": code})).unblocked
+        [run] = await claim(store, session, codes={"fulfil": code})
+        await write(store, Block(run.run_key, run.fence, b"{}", code))
+    assert await claim(store, old) == []
+
+
+async def test_of_more_codes_than_ever_run_beside_each_other_the_newest_are_remembered(store: Store) -> None:
+    session = await open_session(store)
+    run = await owned_run(store, session)
+    for number in range(TRIED_MAX + 1):
+        await write(store, Block(run.run_key, run.fence, b"{}", f"code {number}"))
+        for tried in range(max(0, number - TRIED_MAX + 1), number + 1):
+            assert await claim(store, session, codes={"fulfil": f"code {tried}"}) == []
+        [run] = await claim(store, session, codes={"fulfil": f"code {number + 1}"})
+    await write(store, Block(run.run_key, run.fence, b"{}", f"code {TRIED_MAX + 1}"))
+    assert len(await claim(store, session, codes={"fulfil": "code 0"})) == 1
 
 
 async def test_blocked_runs_are_taken_by_queue_and_type_too(store: Store) -> None:

@@ -174,6 +174,34 @@ async def test_another_identity_with_the_same_bug_blocks_it_again(ledger: Ledger
                     await handle.result()
 
 
+async def test_two_versions_with_the_same_bug_beside_each_other_try_once_each(ledger: Ledger) -> None:
+    tried: list[str] = []
+
+    def version(build_id: str) -> Any:
+        async def tries() -> str:
+            tried.append(build_id)
+            raise ValueError("a bug")
+
+        return fulfil_with(tries)
+
+    @workflow.defn
+    async def healthy() -> str:
+        return "ok"
+
+    async with ledger.connect() as client, ledger.connect() as other:
+        handle = await client.start_workflow("fulfil", id="order-1")
+        async with (
+            ledger.worker(client, version("v1"), build_id="v1"),
+            ledger.worker(other, version("v2"), healthy, build_id="v2"),
+        ):
+            await until(lambda: len(tried) >= 2)
+            for number in range(5):  # both look about, again and again
+                assert await other.execute_workflow(healthy, id=f"order-{number + 2}") == "ok"
+            with pytest.raises(RunBlockedError):
+                await handle.result()
+    assert sorted(tried) == ["v1", "v2"]
+
+
 async def test_changed_code_blocks_a_run_in_flight_and_rolling_back_clears_it(ledger: Ledger) -> None:
     @workflow.defn(name="fulfil")
     class Before:

@@ -97,8 +97,15 @@ class Release(Write):
     tasks: Sequence[TaskRow] = ()
 
 
+#: Codes that are remembered to have failed at one event of a run: more versions than ever run beside each other.
+TRIED_MAX: Final = 32
+
+
 class Block(Write):
     """The owner lets go of a run that its code cannot carry on. reason: JSON object. Answered WON or LOST.
+
+    All codes that have blocked the run since its last event are remembered, the newest TRIED_MAX of them: two versions
+    with the same bug beside each other must not hand the run to and fro.
 
     tasks: rows to write (or overwrite): what the run's activities have brought or still do, and its history does not
     say, so that nothing that was done is lost by a bug.

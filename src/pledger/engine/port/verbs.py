@@ -151,7 +151,8 @@ class Sessions(Protocol):
         """Take ownerless open runs that are due or have mail, oldest due first; owner and fence are the new ones.
 
         codes: the workflow types that the session can run, each with the identity of its code. A blocked run is taken
-        only when its blocked_code differs from that; taking it clears the block. One that is paused is not taken.
+        only by code that has not blocked it since its last event; taking it clears the block. One that is paused is not
+        taken.
         """
         ...
 

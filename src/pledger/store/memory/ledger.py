@@ -10,7 +10,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from pledger.engine.port.answers import Answer, Existing, Reply, Started, decide_start
-from pledger.engine.port.operations import Append, Block, ConfirmClaim, Release, StartRun, Terminate
+from pledger.engine.port.operations import TRIED_MAX, Append, Block, ConfirmClaim, Release, StartRun, Terminate
 from pledger.engine.port.records import Condition, Message, RunRow, RunStatus
 from pledger.history.transition import CHAIN_START, StoredTransition
 from pledger.store.memory import mailbox, tasks
@@ -105,6 +105,7 @@ def block(state: State, op: Block) -> Answer:
         return Reply.LOST
     tasks.change_tasks(state, op.run_key, op.tasks, (), ())
     # Due at once, for code that may do better: what the run was waiting for may have been what its code failed on.
+    state.tried[op.run_key] = run.last_event, [*state.tried_codes(run), op.code][-TRIED_MAX:]
     state.runs[op.run_key] = replace(state.let_go(run, 0), blocked=op.reason, blocked_code=op.code, claims=0)
     return Reply.WON
 

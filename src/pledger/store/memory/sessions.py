@@ -99,7 +99,7 @@ def _claim(
         run
         for run in _ownerless(state, *place)
         if run.workflow_type in share.names and run.due_ms is not None and run.due_ms <= now_ms
-        if run.blocked is None or run.blocked_code != codes[run.workflow_type]
+        if run.blocked is None or _may_unblock(state, run, codes)
         if not pauses.holds_run(state, run, share.lifted)
     ]
     due.sort(key=lambda run: (run.due_ms, run.run_key))
@@ -144,9 +144,7 @@ def look(
         overdue=any(session.expires_ms <= now for session in read_sessions(state, namespace)),
         woken=any(state.runs[run_key].owner == session_key for run_key in state.wakes),
         expired=any(task.expires_ms is not None and task.expires_ms <= now_ms for task in queued),
-        unblocked=any(
-            run.blocked and codes.get(run.workflow_type, run.blocked_code) != run.blocked_code for run in runs
-        ),
+        unblocked=any(run.blocked and _may_unblock(state, run, codes) for run in runs),
         ended=tuple(run_key for run_key in held if run_key not in state.open_runs),
         due_ms=min(due, default=None),
         pauses=tuple(pauses.of_places(state, namespace)),
@@ -156,6 +154,12 @@ def look(
             if each.scope.run_key in state.open_runs and state.runs[each.scope.run_key].owner == session_key
         ),
     )
+
+
+def _may_unblock(state: State, run: RunRow, codes: Mapping[str, str]) -> bool:
+    """Whether the code for the blocked run has not failed on it where it stands."""
+    code = codes.get(run.workflow_type, run.blocked_code)
+    return code != run.blocked_code and code not in state.tried_codes(run)
 
 
 def _ownerless(state: State, namespace: str, task_queue: str) -> list[RunRow]:

@@ -27,6 +27,7 @@ class State:
     open_runs: keys of the runs in `runs` that are not closed. newest: the run keys of each (namespace, workflow_id),
     oldest first. inboxes: the messages of each chain by message_key. message_keys: which message has an id in a chain.
     unkept: keys of messages whose id needs no memory beyond delivery. wakes: owned runs that another process wrote to.
+    tried: of runs that were blocked, the event at which that was, and the codes that failed there.
     leftovers: forgotten runs that still have some of their history. duties: (owner, until_ms) of each chore, by
     namespace and name. listeners: called with the handle that wrote, after every write.
     """
@@ -47,6 +48,7 @@ class State:
     wakes: set[int] = field(default_factory=set)
     requests: dict[int, Request] = field(default_factory=dict)
     pauses: dict[int, Pause] = field(default_factory=dict)
+    tried: dict[int, tuple[int, list[str]]] = field(default_factory=dict)
     leftovers: set[int] = field(default_factory=set)
     duties: dict[tuple[str, str], tuple[int | None, int]] = field(default_factory=dict)
     listeners: list[Callable[[object], None]] = field(default_factory=list)
@@ -61,6 +63,11 @@ class State:
         """The run, if it is open and held under this fence."""
         run = self.runs.get(run_key)
         return run if run is not None and run.owner is not None and run.fence == fence else None
+
+    def tried_codes(self, run: RunRow) -> list[str]:
+        """The codes that have blocked the run where it stands, newest last."""
+        event, codes = self.tried.get(run.run_key, (0, []))
+        return codes if event == run.last_event else []
 
     def waiting(self, chain_key: int) -> list[Message]:
         return [message for message in self.inboxes[chain_key].values() if message.verdict is None]
@@ -101,6 +108,7 @@ class State:
         self.tasks.pop(run.run_key, None)
         self.wakes.discard(run.run_key)
         self.open_runs.discard(run.run_key)
+        self.tried.pop(run.run_key, None)
         self.runs[run.run_key] = replace(
             run,
             status=status,

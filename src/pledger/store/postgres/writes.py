@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, Final, TypeAlias
 
+from pledger.engine.port.operations import TRIED_MAX
 from pledger.store.postgres import news
 from pledger.store.postgres.found import Run
 
@@ -42,13 +43,15 @@ BY_ROW: Final = (
 
 class Writes:
     """rows: of each statement of BY_ROW. closed: runs that closed. let_go: runs that nobody owns any more, closed ones
-    among them. due: ownerless runs that have news; woken: owned ones. forgotten: consumed messages. said: what other
+    among them. due: ownerless runs that have news; woken: owned ones. tried: of
+    blocked runs, and by which code. forgotten: consumed messages. said: what other
     processes are told once it is committed."""
 
     def __init__(self) -> None:
         self.rows: dict[str, list[Row]] = {}
         self.closed: list[int] = []
         self.let_go: list[int] = []
+        self.tried: list[tuple[int, str]] = []
         self.forgotten: list[int] = []
         self.due: set[int] = set()
         self.woken: set[int] = set()
@@ -83,14 +86,16 @@ class Writes:
                 if name in _ORDERS:
                     rows.sort(key=_ORDERS[name])  # stable: those of one chain stay in the order of their senders
                 yield name, columns(rows)
-        if self.due:
-            yield "due_runs", [sorted(self.due)]
-        if self.woken:
-            yield "insert_wakes", [sorted(self.woken)]
-        if self.closed:
-            yield "drop_tasks_of_runs", [self.closed]
-        if self.let_go:
-            yield "drop_wakes", [self.let_go]
+        if self.tried:
+            yield "note_tries", [*columns(self.tried), TRIED_MAX]
+        for name, run_keys in (
+            ("due_runs", sorted(self.due)),
+            ("insert_wakes", sorted(self.woken)),
+            ("drop_tasks_of_runs", self.closed),
+            ("drop_wakes", self.let_go),
+        ):
+            if run_keys:
+                yield name, [run_keys]
         if rows := self.rows.get("log_attempts"):
             pairs = sorted({row[:2] for row in rows})
             yield (

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from pledger.engine.port.answers import Answer, Existing, Reply, Started, decide_start
-from pledger.engine.port.operations import Append, Block, ConfirmClaim, Release, StartRun, Terminate
+from pledger.engine.port.operations import TRIED_MAX, Append, Block, ConfirmClaim, Release, StartRun, Terminate
 from pledger.engine.port.records import Condition, RunRow, RunStatus
 from pledger.history.transition import StoredTransition
 from pledger.store.sqlfiles import as_json, load_queries
@@ -133,7 +133,7 @@ def release(cursor: Cursor, op: Release) -> Answer:
 
 
 def block(cursor: Cursor, op: Block) -> Answer:
-    cursor.execute(_SQL["block"], (op.reason, op.code, op.run_key, op.fence))
+    cursor.execute(_SQL["block"], (op.run_key, op.fence, op.reason, op.code, TRIED_MAX))
     if not cursor.changes():
         return Reply.LOST
     tasks.change_tasks(cursor, op.run_key, op.tasks)

@@ -136,6 +136,18 @@ FROM unnest(
 )
 WHERE run.run_key = change.run_key;
 
+-- name: note_tries
+-- Which code has blocked runs, whose rows are locked, and at which event. $3: how many codes of one event are remembered.
+UPDATE pledger.run AS run SET
+    tried_event = run.last_event,
+    tried_codes = CASE
+        WHEN run.tried_event = run.last_event
+        THEN run.tried_codes[greatest(1, cardinality(run.tried_codes) - $3::int + 2):] || tried.code
+        ELSE ARRAY[tried.code]
+    END
+FROM unnest($1::bigint[], $2::text[]) AS tried (run_key, code)
+WHERE run.run_key = tried.run_key;
+
 -- name: due_runs
 -- Ownerless runs that have news, whose rows are locked.
 UPDATE pledger.run SET due_ms = 0 WHERE run_key = ANY($1::bigint[]);

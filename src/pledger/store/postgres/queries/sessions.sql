@@ -51,7 +51,7 @@ SELECT session_key, identity, namespace, task_queue, code, started_ms, expires_m
 WHERE namespace = $1 ORDER BY session_key;
 
 -- name: claim_runs
--- Ownerless runs that are due, or that other code has blocked; oldest due first. One range of the index for each type:
+-- Ownerless runs that are due, or that only other code has blocked; oldest due first. One range of the index for each type:
 -- a backlog of types that nobody serves costs nothing. Runs that somebody else is just claiming are passed over.
 -- $8: pauses that do not stand in the way.
 WITH alive AS (SELECT session_key FROM pledger.session WHERE session_key = $1 FOR KEY SHARE),
@@ -79,6 +79,7 @@ candidate AS (
             SELECT run_key, due_ms FROM pledger.run AS run
             WHERE blocked IS NOT NULL AND namespace = $3 AND task_queue = $4 AND workflow_type = type.name
                 AND (blocked_code < type.code OR blocked_code > type.code)
+                AND (tried_event IS DISTINCT FROM last_event OR type.code <> ALL (tried_codes))
                 AND NOT EXISTS (SELECT FROM pledger.pause AS pause WHERE pause.run_key = run.run_key)
             LIMIT $7 FOR NO KEY UPDATE SKIP LOCKED
         ) AS blocked
@@ -157,6 +158,7 @@ SELECT
             SELECT FROM pledger.run AS run
             WHERE run.blocked IS NOT NULL AND run.namespace = $1 AND run.task_queue = $2
                 AND run.workflow_type = type.name AND (run.blocked_code < type.code OR run.blocked_code > type.code)
+                AND (run.tried_event IS DISTINCT FROM run.last_event OR type.code <> ALL (run.tried_codes))
             LIMIT 1
         ) AS blocked
     ),

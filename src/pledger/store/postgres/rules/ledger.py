@@ -154,6 +154,7 @@ def block(op: Block, found: Found, writes: Writes) -> Answer:
         tasks.put(op.run_key, task, writes)
     changed = run._replace(owner=None, fence=run.fence + 1, claims=0)
     _change(changed, writes, due_ms=0, blocked=op.reason, blocked_code=op.code)
+    writes.tried.append((op.run_key, op.code))
     writes.let_go.append(op.run_key)
     return Reply.WON
 

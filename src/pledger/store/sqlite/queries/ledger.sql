@@ -63,8 +63,14 @@ WHERE run_key = ? AND fence = ? AND owner IS NOT NULL;
 
 -- name: block
 -- Due at once, for code that may do better: what the run waited for may have been what its code failed on.
-UPDATE pledger_run SET owner = NULL, fence = fence + 1, due_ms = 0, claims = 0, blocked = ?, blocked_code = ?
-WHERE run_key = ? AND fence = ? AND owner IS NOT NULL;
+-- ?5: how many codes that have failed at this event are remembered.
+UPDATE pledger_run SET
+    owner = NULL, fence = fence + 1, due_ms = 0, claims = 0, blocked = ?3, blocked_code = ?4, tried_event = last_event,
+    tried_codes = (
+        SELECT json_insert(iif(json_array_length(codes) < ?5, codes, json_remove(codes, '$[0]')), '$[#]', ?4)
+        FROM (SELECT iif(tried_event IS last_event, tried_codes, '[]') AS codes)
+    )
+WHERE run_key = ?1 AND fence = ?2 AND owner IS NOT NULL;
 
 -- name: confirm_claim
 UPDATE pledger_run SET claims = 0 WHERE run_key = ? AND fence = ? AND owner IS NOT NULL;

@@ -44,7 +44,7 @@ SELECT session_key, identity, namespace, task_queue, code, started_ms, expires_m
 WHERE namespace = ? ORDER BY session_key;
 
 -- name: claimable_runs
--- Ownerless runs that are due, or that other code has blocked; oldest due first. One range of the index for each type:
+-- Ownerless runs that are due, or that only other code has blocked; oldest due first. One range of the index for each type:
 -- a backlog of types that nobody serves costs nothing. ?6: pauses that do not stand in the way.
 SELECT run.run_key FROM json_each(?1) AS type JOIN pledger_run AS run ON run.run_key IN (
     SELECT run_key FROM (
@@ -59,6 +59,7 @@ SELECT run.run_key FROM json_each(?1) AS type JOIN pledger_run AS run ON run.run
         SELECT run_key FROM pledger_run
         WHERE blocked IS NOT NULL AND namespace = ?2 AND task_queue = ?3 AND workflow_type = type.key
             AND (blocked_code < type.value OR blocked_code > type.value)
+            AND NOT (tried_event IS last_event AND type.value IN (SELECT value FROM json_each(tried_codes)))
             AND NOT EXISTS (SELECT 1 FROM pledger_pause AS pause WHERE pause.run_key = pledger_run.run_key)
         LIMIT ?5
     )
@@ -125,6 +126,7 @@ SELECT
         SELECT 1 FROM json_each(?6) AS type CROSS JOIN pledger_run AS run ON run.workflow_type = type.key
         WHERE run.blocked IS NOT NULL AND run.namespace = ?1 AND run.task_queue = ?2
             AND (run.blocked_code < type.value OR run.blocked_code > type.value)
+            AND NOT (run.tried_event IS run.last_event AND type.value IN (SELECT value FROM json_each(run.tried_codes)))
     ),
     (
         SELECT json_group_array(held.value) FROM json_each(?7) AS held
