@@ -7,8 +7,9 @@ from typing import Any, Final, TypeAlias
 
 from proof.results import Explored, Violation
 from proof.spread import spread
-from tests.model import lease, mailbox, test_lease
-from tests.model.explorer import explore
+from tests.model import explorer, lease, mailbox, rollout, test_lease
+from tests.model.rollout_state import KINDS
+from tests.model.test_rollout import FOUND
 
 #: (model, what of it, options, guard that is taken out)
 Job: TypeAlias = tuple[str, str, dict[str, Any], str]
@@ -23,10 +24,13 @@ def jobs(*, full: bool) -> list[Job]:
     parts = [*test_lease.WHOLE, *(test_lease.FULL if full else [])]
     whole: list[Job] = [("leases and fences", name, options, "") for name, options, _ in parts]
     whole.append(("mailbox with roll-over", "three faults", {"faults": 3}, ""))
+    faults = 1 if full else 0
+    whole += [("rolling deploy", f"a run, {kind}", {"kind": kind, "faults": faults}, "") for kind in KINDS]
     # The long ones first, so that the cores end at about the same time.
     whole.reverse()
     whole += [("leases and fences", "", {"faults": 1, "old_code": False}, guard) for guard in lease.GUARDS]
     whole += [("mailbox with roll-over", "", {"faults": 1}, guard) for guard in mailbox.GUARDS]
+    whole += [("rolling deploy", "", {"kind": kind, "faults": n}, guard) for guard, (_, kind, n, _) in FOUND.items()]
     return whole
 
 
@@ -43,8 +47,7 @@ def run(done: Callable[[int], None], *, full: bool) -> tuple[list[Explored], lis
 
 def _explore(job: Job) -> tuple[Explored, list[Violation]]:
     name, part, options, guard = job
-    model = lease.Lease(**options, without=guard or None) if name.startswith("lease") else _mailbox(options, guard)
-    explored = explore(model, REVERT_STATES_MAX if guard else STATES_MAX)
+    explored = _look(name, options, guard or None, REVERT_STATES_MAX if guard else STATES_MAX)
     shown = f"{name}: {part}" if part else name
     trace = None if explored.violation is None else len(explored.violation.trace) - 1
     found = Explored(shown, guard, explored.states, explored.depth, trace)
@@ -58,5 +61,10 @@ def _explore(job: Job) -> tuple[Explored, list[Violation]]:
     return found, []
 
 
-def _mailbox(options: dict[str, Any], guard: str) -> mailbox.Mailbox:
-    return mailbox.Mailbox(**options, without=guard or None)
+def _look(name: str, options: dict[str, Any], without: str | None, states_max: int) -> explorer.Explored:
+    if name == "rolling deploy":
+        model = rollout.Rollout(options["kind"], faults=options["faults"], without=without)
+        return explorer.explore_to_the_end(model, states_max)
+    if name.startswith("lease"):
+        return explorer.explore(lease.Lease(**options, without=without), states_max)
+    return explorer.explore(mailbox.Mailbox(**options, without=without), states_max)

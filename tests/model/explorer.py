@@ -11,7 +11,7 @@ start, taking at each step a move that leads to the next remembered state; so it
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias
 
 State: TypeAlias = bytes
@@ -67,8 +67,87 @@ class Explored:
     violation: Violation | None = None
 
 
+class Lively(Model, Protocol):
+    """A model that also says what has to happen once nothing hinders it."""
+
+    def goes_on(self, step: tuple[object, ...], state: State) -> bool:
+        """Whether the move happens by itself, sooner or later: no fault, and nobody's free decision."""
+        ...
+
+    def unsettled(self, state: State) -> str | None:
+        """Of a state in which nothing goes on by itself any more: what should not have been left so, or None."""
+        ...
+
+
 def explore(model: Model, states_max: int = 10_000_000) -> Explored:
     """Look at every state that the model can reach, nearest first, until one is wrong or `states_max` are known."""
+    return _explore(model, states_max)[0]
+
+
+def explore_to_the_end(model: Lively, states_max: int = 10_000_000) -> Explored:
+    """The same, and then how it goes on from each of the states if only what comes by itself happens: it must come to
+    rest, and rest only where nothing is left unsettled."""
+    leads_to: dict[State, list[State]] = {}
+    explored, before = _explore(_Noting(model, leads_to), states_max)
+    if explored.violation is None and explored.complete:
+        explored = replace(explored, violation=_unsettled(model, before, leads_to) or _endless(model, before, leads_to))
+    return explored
+
+
+class _Noting:
+    """A model that notes where each state leads by itself."""
+
+    def __init__(self, model: Lively, leads_to: dict[State, list[State]]) -> None:
+        self.initial = model.initial
+        self.wrong, self.canonical, self.tell = model.wrong, model.canonical, model.tell
+        self._model = model
+        self._leads_to = leads_to
+
+    def moves(self, state: State) -> Iterable[Move]:
+        goes_on, canonical = self._model.goes_on, self.canonical
+        own = self._leads_to[canonical(state)] = []
+        for step, reached in self._model.moves(state):
+            key = canonical(reached)
+            if goes_on(step, state):
+                own.append(key)
+            yield step, reached
+
+
+def _unsettled(model: Lively, before: dict[State, State], leads_to: dict[State, list[State]]) -> Violation | None:
+    for state, following in leads_to.items():  # nearest first
+        if not following and (what := model.unsettled(state)) is not None:
+            return Violation(what, _trace(model, before, state))
+    return None
+
+
+def _endless(model: Model, before: dict[State, State], leads_to: dict[State, list[State]]) -> Violation | None:
+    """A way on that never ends. Taking out again and again what leads only to what was taken out leaves just these."""
+    led_from: dict[State, list[State]] = {}
+    for state, following in leads_to.items():
+        for each in following:
+            led_from.setdefault(each, []).append(state)
+    left = {state: len(following) for state, following in leads_to.items()}
+    ended = [state for state, count in left.items() if not count]
+    for state in ended:
+        for each in led_from.get(state, ()):
+            left[each] -= 1
+            if not left[each]:
+                ended.append(each)
+    endless = [state for state, count in left.items() if count]
+    if not endless:
+        return None
+    # The nearest of them that comes again: on from the first one, wherever there is no end.
+    way = [endless[0]]
+    while (onward := next(each for each in leads_to[way[-1]] if left[each])) not in way:
+        way.append(onward)
+    circle = [*way[way.index(onward) :], onward]
+    trace = _trace(model, before, circle[0])
+    told = [("and again", model.tell(state)) for state in circle[1:]]
+    return Violation("it comes to rest: it goes round for ever", [*trace, *told])
+
+
+def _explore(model: Model, states_max: int) -> tuple[Explored, dict[State, State]]:
+    """What was found, and each state with the one before it."""
     moves, wrong, canonical = model.moves, model.wrong, model.canonical
     first = canonical(model.initial)
     before: dict[State, State] = {first: first}
@@ -86,14 +165,14 @@ def explore(model: Model, states_max: int = 10_000_000) -> Explored:
                 steps.add(step[0])
                 if (what := wrong(key)) is not None:
                     trace = _trace(model, before, key)
-                    return Explored(len(before), depth + 1, _names(steps), complete, Violation(what, trace))
+                    return Explored(len(before), depth + 1, _names(steps), complete, Violation(what, trace)), before
                 following.append(key)
             if len(before) >= states_max:
                 complete = False
                 break
         depth += bool(following)
         frontier = following
-    return Explored(len(before), depth, _names(steps), complete)
+    return Explored(len(before), depth, _names(steps), complete), before
 
 
 def _names(steps: set[object]) -> frozenset[str]:

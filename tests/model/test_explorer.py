@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.model.explorer import Move, State, explore
+from tests.model.explorer import Move, State, explore, explore_to_the_end
 
 
 class Jugs:
@@ -75,3 +75,51 @@ def test_a_bound_is_told(bound: int) -> None:
     explored = explore(Jugs((3, 5)), states_max=bound)
     assert not explored.complete
     assert bound <= explored.states < 16
+
+
+class Queue:
+    """A few people before a counter, one of whom is served at a time; `comes_back` goes to the end again. One may be
+    sent home, which nobody has to wait for."""
+
+    def __init__(self, people: int, *, comes_back: int = 0, counter_open: bool = True) -> None:
+        self.initial = bytes(range(1, people + 1))
+        self.comes_back = comes_back
+        self.counter_open = counter_open
+
+    def moves(self, state: State) -> Iterator[Move]:
+        if state and self.counter_open:
+            yield ("serve", state[0]), state[1:] + state[:1] * (state[0] == self.comes_back)
+        if len(state) > 1:
+            yield ("send home", state[-1]), state[:-1]
+
+    def wrong(self, _: State) -> str | None:
+        return None
+
+    def canonical(self, state: State) -> State:
+        return state
+
+    def tell(self, state: State) -> str:
+        return str(list(state))
+
+    def goes_on(self, step: tuple[object, ...], _: State) -> bool:
+        return step[0] == "serve"
+
+    def unsettled(self, state: State) -> str | None:
+        return f"{len(state)} still wait" if state else None
+
+
+def test_what_goes_on_and_comes_to_a_good_end_is_let_alone() -> None:
+    assert explore_to_the_end(Queue(3)).violation is None
+
+
+def test_what_ends_too_early_is_found() -> None:
+    violation = explore_to_the_end(Queue(2, counter_open=False)).violation
+    assert violation is not None
+    assert (violation.what, violation.trace) == ("2 still wait", [("the start", "[1, 2]")])
+
+
+def test_what_goes_round_for_ever_is_found_with_its_way_there() -> None:
+    violation = explore_to_the_end(Queue(2, comes_back=2)).violation
+    assert violation is not None
+    assert violation.what == "it comes to rest: it goes round for ever"
+    assert violation.trace == [("the start", "[1, 2]"), ("serve 1", "[2]"), ("and again", "[2]")]

@@ -16,10 +16,12 @@ import pytest
 import pledger
 from pledger.engine.port.operations import Operation
 from pledger.engine.port.verbs import Ledger, Mailbox, Requests, Sessions, Store, Tasks
-from tests.model import lease, lease_links, mailbox
+from tests.model import lease, lease_links, mailbox, rollout
 
 QUERIES = Path(pledger.__file__).parent / "store" / "sqlite" / "queries"
-NAMED = sorted({name for code in (lease_links.CODE, mailbox.CODE) for names in code.values() for name in names})
+NAMED = sorted(
+    {name for code in (lease_links.CODE, mailbox.CODE, rollout.CODE) for names in code.values() for name in names}
+)
 
 
 @pytest.mark.parametrize("name", NAMED)
