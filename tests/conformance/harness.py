@@ -40,6 +40,7 @@ TABLES = (
     "pause",
     "leftover",
     "duty",
+    "loss",
 )
 
 

@@ -10,7 +10,8 @@ from datetime import timedelta
 
 import psycopg
 
-from pledger import Client, Worker, activity, connect, workflow
+from pledger import Client, RetryPolicy, Worker, activity, connect, workflow
+from pledger.errors import ActivityError, WorkerLostError
 from pledger.testing import replay
 from tests.engine.harness import until
 
@@ -27,6 +28,26 @@ async def step(name: str) -> str:
     return name
 
 
+@activity.defn(start_to_close_timeout=timedelta(seconds=10), retry_policy=RetryPolicy(maximum_attempts=1))
+async def charge(name: str) -> str:
+    """At most once, whatever happens. It takes a while, so that much is under way when it does."""
+    await asyncio.sleep(0.05)
+    effects[name] += 1
+    return name
+
+
+@workflow.defn
+async def charges(name: str) -> list[str]:
+    """What came of each; "unknown" of one that nobody can tell."""
+    outcomes = []
+    for number in range(STEPS):
+        try:
+            outcomes.append(await charge(f"{name}/{number}"))
+        except ActivityError as error:
+            outcomes.append("unknown" if isinstance(error.__cause__, WorkerLostError) else "failed")
+    return outcomes
+
+
 @workflow.defn
 async def steps(name: str) -> list[str]:
     return [await step(f"{name}/{number}") for number in range(STEPS)]
@@ -40,7 +61,7 @@ async def fleet(url: str, workers: int = 2) -> AsyncIterator[list[Client]]:
         for number in range(workers):
             client = await stack.enter_async_context(connect(f"{url}&application_name=process-{number}"))
             clients.append(client)
-            options = {"workflows": [steps], "activities": [step], "lease": timedelta(seconds=2)}
+            options = {"workflows": [steps, charges], "activities": [step, charge], "lease": timedelta(seconds=2)}
             await stack.enter_async_context(Worker(client, **options, identity=f"process-{number}"))
         yield clients
 

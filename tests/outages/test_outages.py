@@ -7,6 +7,7 @@ than it may.
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -14,10 +15,23 @@ import psycopg
 import pytest
 
 from pledger import connect
+from pledger.errors import WorkflowNotFoundError
+from pledger.store.losses import JUMP
 from pledger.store.postgres import PostgresStore
 from pledger.store.postgres.budget import CONNECTIONS_MAX, LISTENERS_MAX
 from pledger.testing.postgres import PostgresServer, postgres_server
-from tests.outages.load import RUNS, STEPS, count_connections, effects, end_connections, fleet, half_way, load
+from tests.engine.harness import until
+from tests.outages.load import (
+    RUNS,
+    STEPS,
+    charges,
+    count_connections,
+    effects,
+    end_connections,
+    fleet,
+    half_way,
+    load,
+)
 
 
 def admin(server: PostgresServer, sql: str) -> None:
@@ -111,17 +125,80 @@ def both(server: PostgresServer, replica: PostgresServer) -> str:
 
 
 async def test_a_replica_that_takes_over_goes_on(place: Path) -> None:
-    """It had everything: what was acknowledged was on both (synchronous replication)."""
+    """It had everything: what was acknowledged was on both (synchronous replication), and the URL says so."""
     with postgres_server(place / "primary", synchronous_standby_names="*") as server:
         replica = replica_of(server, place / "replica")
         try:
-            async with fleet(both(server, replica)) as clients:
+            async with fleet(both(server, replica) + "&failover=lossless") as clients:
                 working = asyncio.gather(*(load(client, first=100 * number) for number, client in enumerate(clients)))
                 await half_way()
                 await asyncio.to_thread(server.stop, at_once=True)
                 await asyncio.to_thread(replica.promote)
                 await working
+            with psycopg.connect(replica.url) as connection:
+                kept = dict(connection.execute("SELECT name, value FROM ledger.meta").fetchall())
         finally:
             replica.stop()
     assert len(effects) == 2 * RUNS * STEPS
     assert set(effects.values()) <= {1, 2}
+    assert kept["timeline"] == "2"
+    assert "declared_ms" not in kept
+
+
+async def test_a_replica_that_lacks_the_tail_repeats_nothing_that_may_run_once(place: Path) -> None:
+    """What was acknowledged after it stopped to follow is gone. Every run goes on from what is there; what may run once
+    only is not begun again, and comes out as unknown."""
+    names = [f"order-{number}" for number in range(RUNS)]
+    with postgres_server(place / "primary", fsync="off") as server:
+        replica = replica_of(server, place / "replica")
+        try:
+            async with fleet(both(server, replica)) as [client, other]:
+                handles = await asyncio.gather(*(client.start_workflow(charges, each, id=each) for each in names))
+                await until(lambda: sum(effects.values()) >= RUNS * STEPS / 4)
+                await asyncio.to_thread(replica.stop, at_once=True)
+                seen = sum(effects.values())
+                await until(lambda: sum(effects.values()) >= seen + RUNS)
+                late = await other.start_workflow(charges, "late", id="late")
+                await asyncio.to_thread(server.stop, at_once=True)
+                await asyncio.to_thread(replica.start)
+                await asyncio.to_thread(replica.promote)
+                outcomes = [await handle.result() for handle in handles]
+                with pytest.raises(WorkflowNotFoundError):
+                    await late.result()  # its start was in the part that is gone, and nobody waits for it for ever
+                told = await client.ledger()
+        finally:
+            replica.stop()
+    assert set(effects.values()) == {1}, "something was done twice"
+    for name, found in zip(names, outcomes, strict=True):
+        assert [each for each in found if each != "unknown"] == [
+            f"{name}/{number}" for number, each in enumerate(found) if each != "unknown"
+        ]
+    assert any("unknown" in each for each in outcomes), "nothing was lost: the test did not see what it is about"
+    assert told["loss_declared_ms"] is not None or told["runs_in_doubt"] == 0
+
+
+async def test_a_copy_of_an_earlier_moment_in_the_place_of_the_server_is_found_out(place: Path) -> None:
+    """Its timeline is the same; what it lacks is the newest mark of those who work on it."""
+    with postgres_server(place / "primary", fsync="off") as server:
+        async with fleet(server.url + "?schema=ledger", workers=1) as [client]:
+            handle = await client.start_workflow(charges, "order-1", id="order-1")
+            await handle.result()
+            await asyncio.to_thread(server.stop)
+            await asyncio.to_thread(shutil.copytree, server.data, place / "copy", symlinks=True)
+            await asyncio.to_thread(server.start)
+            lost = await client.start_workflow(charges, "order-2", id="order-2")
+            await until(lambda: effects["order-2/0"] == 1)
+            await asyncio.to_thread(server.stop, at_once=True)
+            await asyncio.to_thread(server.restore, place / "copy")
+            await asyncio.to_thread(server.start)
+            with pytest.raises(WorkflowNotFoundError):
+                await lost.result()
+            assert await handle.result() == [f"order-1/{number}" for number in range(STEPS)]
+            # The key of the run that is gone is not given again.
+            again = await client.start_workflow(charges, "order-3", id="order-3")
+            assert await again.result() == [f"order-3/{number}" for number in range(STEPS)]
+            with psycopg.connect(server.url) as connection:
+                keys = connection.execute("SELECT run_key FROM ledger.run ORDER BY run_key").fetchall()
+                declared = connection.execute("SELECT value FROM ledger.meta WHERE name = 'declared_ms'").fetchall()
+            assert len(declared) == 1
+            assert keys[1][0] > keys[0][0] + JUMP

@@ -6,6 +6,7 @@ import shutil
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
@@ -62,6 +63,19 @@ def _postgres_checks(ledger: dict[str, Any]) -> Iterator[Check]:
     yield _schema(ledger, f"{ledger['schema']}, version {ledger['schema_version']}")
     yield Check("size", "ok", f"{_bytes(ledger['database_bytes'])}, the whole database")
     yield _connections(ledger)
+    if ledger["loss_declared_ms"] is not None:
+        yield _loss(ledger)
+
+
+def _loss(ledger: dict[str, Any]) -> Check:
+    since = datetime.fromtimestamp(ledger["loss_declared_ms"] / 1000, UTC)
+    return Check(
+        "loss",
+        "warn",
+        f"the server lost its newest commits, as was noticed at {since:%Y-%m-%d %H:%M:%S} UTC; "
+        f"{words.count(ledger['runs_in_doubt'], 'open run')} may have gone on in those",
+        "what they may do once only comes out as unknown: see that their code or somebody settles it",
+    )
 
 
 def _connections(ledger: dict[str, Any]) -> Check:

@@ -21,6 +21,7 @@ class ActiveRun:
     head, last_event, time_ms: of its newest durable transition. code: identity last recorded in its history.
     deadline_ms: when the run times out, or None. in_flight: a transition is being committed (at most one).
     held: it is paused, and makes no transition until it leaves or is resumed.
+    in_doubt: the ledger may have lost its newest transitions; what may run once only may have run.
     gone: it left memory; nothing may act for it any more. taken: message_keys that became inputs; delivered: those of
     them whose transition is durable.
     waiting: called, with the machine at rest, once nothing is in flight (queries).
@@ -38,6 +39,7 @@ class ActiveRun:
         "head",
         "held",
         "identity",
+        "in_doubt",
         "in_flight",
         "inputs",
         "last_event",
@@ -72,6 +74,7 @@ class ActiveRun:
         self.outcomes_applied: Sequence[tuple[Attempt, ActivityCompleted | ActivityFailed]] = ()
         self.taken: set[int] | None = None
         self.delivered: tuple[int, ...] = ()
+        self.in_doubt = False
         self.in_flight = False
         self.ready = False
         self.releasing = False

@@ -11,6 +11,7 @@ from pledger.engine.port.answers import Reply
 from pledger.engine.port.operations import Append
 from pledger.engine.port.records import AttemptRecord
 from pledger.engine.task_rows import queued_row
+from pledger.engine.verdicts import is_once
 from pledger.history import events, failures, transition
 from pledger.history.transition import StoredTransition
 
@@ -42,9 +43,10 @@ class Settles(Protocol):
 
 
 class InFlight:
-    """A transition on its way to the store. eager: what starts here once it is durable."""
+    """A transition on its way to the store. eager: what starts here once it is durable. unknown: what never starts,
+    since it may have run already."""
 
-    __slots__ = ("append", "commands", "eager", "run", "runs")
+    __slots__ = ("append", "commands", "eager", "run", "runs", "unknown")
 
     def __init__(self, runs: Settles, run: ActiveRun, commands: list[Command], append: Append) -> None:
         self.runs = runs
@@ -52,6 +54,7 @@ class InFlight:
         self.commands = commands
         self.append = append
         self.eager: list[tuple[int, events.ScheduleActivity]] = []
+        self.unknown: tuple[int, ...] = ()
 
     def settle(self, answer: Answer) -> None:
         if answer is Reply.WON:
@@ -114,7 +117,9 @@ class Builder:
             kind = type(command)
             if kind is events.ScheduleActivity:
                 assert isinstance(command, events.ScheduleActivity)
-                if (command.task_queue or own) == self._task_queue and activities.reserve(command):
+                if run.in_doubt and is_once(command):
+                    built.unknown = (*built.unknown, event_id)
+                elif (command.task_queue or own) == self._task_queue and activities.reserve(command):
                     built.eager.append((event_id, command))
                 else:
                     tasks.append(

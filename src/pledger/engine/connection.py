@@ -176,6 +176,9 @@ class Connection:
         elsewhere = [run_key for run_key in self._watchers if self.owner_of(run_key) is None]
         if not elsewhere:
             return
-        for run_key, (status, blocked) in (await self.store.read_statuses(elsewhere)).items():
+        statuses = await self.store.read_statuses(elsewhere)
+        for run_key in elsewhere:
+            # One that is not there any more was deleted, or lost with its ledger's newest part.
+            status, blocked = statuses.get(run_key, ("gone", False))
             if status != "running" or blocked:
                 self.run_changed(run_key)

@@ -137,6 +137,7 @@ class Loader:
             machine.identity, machine, run_key=row.run_key, chain_key=row.chain_key, fence=row.fence, head=row.head
         )
         try:
+            run.in_doubt = bool(await self._store.read_losses([row.run_key]))
             await self._replay(run, row)
             with_row = await self._take_mail(run)
         except BaseException as error:

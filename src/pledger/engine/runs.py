@@ -20,7 +20,10 @@ from pledger.engine.alarms import Alarms
 from pledger.engine.building import Builder, InFlight
 from pledger.engine.pauses import KnownPauses
 from pledger.engine.port.answers import Reply, Started
-from pledger.engine.port.operations import Block, PutTask, Release
+from pledger.engine.port.operations import Block, LogAttempts, PutTask, Release
+from pledger.engine.port.records import AttemptRecord
+from pledger.engine.task_rows import encode_record
+from pledger.engine.verdicts import lost_in_the_gap
 from pledger.history import events, failures, tracebacks, transition
 from pledger.history.events import ActivityCompleted, ActivityFailed, Command
 from pledger.machine.generators import stage
@@ -95,6 +98,7 @@ class Runs:
         self._cached_max = cached_max
         self._payload_bytes_max = payload_bytes_max
         self._history_events_max = history_events_max
+        self._worker = worker
         self._builder = Builder(codes=codes, task_queue=task_queue, worker=worker)
         self.leaving: set[int] = set()
         self._ready: deque[ActiveRun] = deque()
@@ -375,10 +379,8 @@ class Runs:
         for event_id, command in built.eager:
             place = (run.run_key, run.fence, run.identity, event_id)
             self.activities.start_eager(*place, command, append.time_ms, run.deadline_ms)
-        if append.cancelled:
-            self._cancel(run, append)
-        if append.tasks or append.cancelled:
-            self._listener.task_queued(append.time_ms)
+        if append.tasks or append.cancelled or built.unknown:
+            self._settle_others(built)
         if append.due_ms is not None:
             self.arm(run)
         if run.inputs:
@@ -386,12 +388,26 @@ class Runs:
         else:
             self._rest(run)
 
-    def _cancel(self, run: ActiveRun, append: Append) -> None:
-        """Tell the attempts that the transition has cancelled. Their rows come with it: see `unwritten_row`."""
+    def _settle_others(self, built: InFlight) -> None:
+        """Activities that run elsewhere, that are cancelled, or that never begin."""
+        run, append = built.run, built.append
+        for event_id in built.unknown:
+            self._never_begun(run, event_id)
         for row in append.unwritten:
             self.activities.row_written(run.fence, row)
         for event_id in append.cancelled:
             self.activities.cancel(run.run_key, event_id, "the workflow cancelled the activity")
+        if append.tasks or append.cancelled:
+            self._listener.task_queued(append.time_ms)
+
+    def _never_begun(self, run: ActiveRun, event_id: int) -> None:
+        """An activity that may have run in the part of the ledger that is gone. A worker that dies now leaves it
+        pending without an attempt, which comes to the same."""
+        failure, now_ms = lost_in_the_gap(), self._clock.now_ms()
+        run.add(ActivityFailed(event_id, failure, "maximum_attempts", 1))
+        told = encode_record(failure)
+        record = AttemptRecord(run.run_key, event_id, 1, "lost", None, now_ms, self._worker, told)
+        self._committer.submit(LogAttempts([record]), lambda _: None)
 
     def _rest(self, run: ActiveRun) -> None:
         if run.waiting:
@@ -405,6 +421,8 @@ class Runs:
         built.run.in_flight = False
         logger.info("%s was taken over or closed elsewhere", built.run.identity)
         self.forget(built.run, "another worker owns the run")
+        # Or nobody else does, and the ledger has gone back behind what is known here: then it is to be loaded anew.
+        self._listener.in_doubt()
 
     def failed(self, built: InFlight, error: Exception) -> None:
         """The store could not write. The same transition is tried again: if it did get through after all, the store

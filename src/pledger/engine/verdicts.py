@@ -19,6 +19,11 @@ _NO_BACKOFF: Final = frozenset({"worker_lost"})
 _SILENT: Final = frozenset({"timeout", "worker_lost"})
 
 
+def is_once(command: ScheduleActivity) -> bool:
+    """Whether it may begin once only, whatever becomes of it."""
+    return (command.options.retry or DEFAULT_RETRY).maximum_attempts == 1
+
+
 class Retry(msgspec.Struct, frozen=True):
     """Another attempt, not before due_ms. failure: what it is told of the attempts before."""
 
@@ -93,6 +98,16 @@ def timed_out(kind: str, after_ms: int, cause: Failure | None = None, heartbeat:
 def cancelled(reason: str) -> Failure:
     """The attempt was stopped, or never began, since nobody wants its result any more."""
     return Failure("cancelled", "CancelledError", reason)
+
+
+def lost_in_the_gap() -> Failure:
+    """The ledger has lost its newest commits, and the activity may have been scheduled, and run, in one of them."""
+    return Failure(
+        "worker_lost",
+        "WorkerLostError",
+        "the ledger has lost its newest commits, in which this activity may have run already; it may run once only, so "
+        "it is not begun, and whether its effect happened is unknown",
+    )
 
 
 def worker_lost(attempt: int) -> Failure:

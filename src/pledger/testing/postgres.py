@@ -31,13 +31,13 @@ _STOP_S: Final = 30.0
 class PostgresServer:
     """A cluster of its own in `directory`, served on a port of 127.0.0.1 with shipped settings.
 
-    url: of its database. settings: further ones of the server, by name. of: another server that runs, of which this one
-    becomes a replica: it follows until it is promoted.
+    url: of its database. data: the directory of its data. settings: further ones of the server, by name. of: another
+    server that runs, of which this one becomes a replica: it follows until it is promoted.
     """
 
     def __init__(self, directory: Path, *, of: PostgresServer | None = None, **settings: str) -> None:
         self._programs = _programs()
-        self._data = directory / "data"
+        self.data = directory / "data"
         self._log = directory / "log"
         self._settings = settings
         self._process: subprocess.Popen[bytes] | None = None
@@ -50,9 +50,9 @@ class PostgresServer:
             copied = shutil.copytree(self._programs.parent, directory / "programs", symlinks=True)
             self._programs = copied / "bin"
         if of is None:
-            self._run("initdb", "-D", str(self._data), "--auth=trust", "--encoding=UTF8", "-U", "postgres", "--no-sync")
+            self._run("initdb", "-D", str(self.data), "--auth=trust", "--encoding=UTF8", "-U", "postgres", "--no-sync")
         else:
-            copied_from = ["-d", of.url, "-D", str(self._data), "-X", "stream", "-c", "fast", "--no-sync"]
+            copied_from = ["-d", of.url, "-D", str(self.data), "-X", "stream", "-c", "fast", "--no-sync"]
             self._run("pg_basebackup", "--write-recovery-conf", *copied_from)
 
     def _run(self, program: str, *arguments: str) -> None:
@@ -64,7 +64,7 @@ class PostgresServer:
     def start(self) -> int:
         """Its process id, once it takes connections. Raises UsageError, with the last line of its log, when it does
         not."""
-        command = [str(self._programs / "postgres"), "-D", str(self._data), "-h", "127.0.0.1", "-p", str(self._port)]
+        command = [str(self._programs / "postgres"), "-D", str(self.data), "-h", "127.0.0.1", "-p", str(self._port)]
         command += ["-k", ""]
         for name, value in self._settings.items():
             command += ["-c", f"{name}={value}"]
@@ -97,7 +97,16 @@ class PostgresServer:
 
     def promote(self) -> None:
         """A replica takes writes from now on, with what it has received."""
-        self._run("pg_ctl", "promote", "--wait", "-D", str(self._data))
+        self._run("pg_ctl", "promote", "--wait", "-D", str(self.data))
+
+    def restore(self, data: Path) -> None:
+        """Put a copy of its data in their place, as of an earlier moment; it must not run. The copy is used up."""
+        shutil.rmtree(self.data)
+        data.rename(self.data)
+        if self._user is not None:
+            account = pwd.getpwnam(self._user)
+            for each in (self.data, *self.data.rglob("*")):
+                os.chown(each, account.pw_uid, account.pw_gid, follow_symlinks=False)
 
     def restart(self, *, at_once: bool = False) -> None:
         self.stop(at_once=at_once)

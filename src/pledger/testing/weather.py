@@ -36,6 +36,7 @@ READS: Final = frozenset(
         "finished_types",
         "finished_chains",
         "chain_runs",
+        "read_losses",
     }
 )
 #: How long a verb takes, in seconds: mostly, and when the store is slow.

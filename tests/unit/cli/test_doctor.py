@@ -134,6 +134,8 @@ def served() -> dict[str, Any]:
         "connections_max": 4,
         "listeners": 1,
         "listeners_max": 1,
+        "runs_in_doubt": 0,
+        "loss_declared_ms": None,
         "server_connections": 40,
         "server_connections_max": 97,
     }
@@ -154,6 +156,13 @@ def test_a_schema_of_a_newer_pledger_that_this_one_can_live_with_warns(
         assert found.state == "warn"
         assert "version 2: of a newer Pledger, which this one, of version 1, can live with" in found.found
         assert "pip install --upgrade pledger" in found.action
+
+
+def test_a_ledger_that_went_back_warns_while_runs_are_in_doubt(served: dict[str, Any]) -> None:
+    found = check({**served, "runs_in_doubt": 3, "loss_declared_ms": 1_700_000_000_000}, "loss")
+    assert found.state == "warn"
+    assert "at 2023-11-14 22:13:20 UTC; 3 open runs may have gone on" in found.found
+    assert "unknown" in found.action
 
 
 def test_a_server_with_no_room_for_another_process_warns(served: dict[str, Any]) -> None:

@@ -198,7 +198,26 @@ class Requests(Protocol):
         ...
 
 
-class Store(Ledger, Mailbox, Tasks, Sessions, Requests, Pauses, Retention, Transactions, Protocol):
+class Losses(Protocol):
+    """A ledger that has gone back behind what it had acknowledged: a replica took over that lacked the newest commits,
+    or a copy of an earlier moment was put in its place."""
+
+    async def declare_loss(self) -> int:
+        """Make the ledger safe to go on from; how many runs are in doubt, see `read_losses`.
+
+        What was committed and is gone is known to processes that may still be alive, and was acknowledged to others.
+        So every session ends, and every open run gets a fence and every later row a key that was never given: whatever
+        somebody knows from before is refused. Attempts that may have begun meanwhile count as lost.
+        """
+        ...
+
+    async def read_losses(self, run_keys: Sequence[int]) -> frozenset[int]:
+        """Those of the runs that may have gone on in the part that is gone: what they ask for next may have been done
+        already. All of them stay in doubt to their end."""
+        ...
+
+
+class Store(Ledger, Mailbox, Tasks, Sessions, Requests, Pauses, Retention, Transactions, Losses, Protocol):
     """One database.
 
     look_every_s: how long a worker may go without a look of its own: so late is noticed at most what no hint told of.

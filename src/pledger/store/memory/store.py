@@ -38,7 +38,7 @@ from pledger.engine.port.records import (
 from pledger.engine.port.retention import Finished, Place
 from pledger.errors import InternalError, PledgerError, UsageError
 from pledger.history.transition import StoredTransition
-from pledger.store.memory import ledger, mail, mailbox, pauses, requests, retention, sessions, tasks
+from pledger.store.memory import ledger, losses, mail, mailbox, pauses, requests, retention, sessions, tasks
 from pledger.store.memory.faults import Faults
 from pledger.store.memory.handle import MemoryHandle
 from pledger.store.memory.state import State
@@ -258,6 +258,15 @@ class MemoryStore(MemoryHandle, MemoryTransactions):
 
     async def drop_leftovers(self, limit: int) -> int:
         return await self._call(retention.drop_leftovers, limit)
+
+    # Losses -----------------------------------------------------------------------------------------------------------
+
+    async def declare_loss(self) -> int:
+        return await self._change(losses.declare_loss)
+
+    async def read_losses(self, run_keys: Sequence[int]) -> frozenset[int]:
+        # Almost always there are none: then nobody asks anything.
+        return await self._call(losses.read_losses, run_keys) if self.state.losses else frozenset()
 
     # The whole --------------------------------------------------------------------------------------------------------
 

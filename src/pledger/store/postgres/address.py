@@ -22,11 +22,15 @@ _NAME: Final = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """conninfo: for libpq. schema: where the tables lie. shown: the URL without user and password, for people."""
+    """conninfo: for libpq. schema: where the tables lie. shown: the URL without user and password, for people.
+
+    lossless: a replica that takes over lacks nothing that was acknowledged.
+    """
 
     conninfo: str
     schema: str
     shown: str
+    lossless: bool = False
 
     @property
     def quoted(self) -> str:
@@ -52,6 +56,12 @@ def parse_url(url: str) -> Address:
             f"schema={schema!r} cannot be: use lower-case letters, digits and underscores, at most 63 of them, and "
             "neither a digit nor pg_ at the beginning."
         )
+    failover = parameters.pop("failover", "lossy")
+    if failover not in ("lossy", "lossless"):
+        raise UsageError(
+            f"failover={failover!r} is not known: use lossless where a replica is only promoted when it has all "
+            "that was acknowledged (synchronous replication), else lossy."
+        )
     query = urlencode(parameters, quote_via=quote)
     conninfo = f"postgresql://{parts.netloc}{parts.path}{'?' if query else ''}{query}"
     try:
@@ -71,4 +81,6 @@ def parse_url(url: str) -> Address:
             "%2F %3F %23 %40 %3A %25."
         )
     place = known.get("host", "") + (f":{known['port']}" if known.get("port") else "")
-    return Address(conninfo, schema, f"postgresql://{place}/{known.get('dbname', '')}?schema={schema}")
+    return Address(
+        conninfo, schema, f"postgresql://{place}/{known.get('dbname', '')}?schema={schema}", failover == "lossless"
+    )

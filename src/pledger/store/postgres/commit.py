@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
@@ -45,6 +46,7 @@ class Committer:
     `interest`. hook: called with "before" and "after" around each COMMIT, for tests.
 
     doubt: of the newest transaction, when its COMMIT was sent and the connection was lost before it was answered.
+    acknowledged: the mark of the newest one that was; acknowledged_s: when, by the monotonic clock.
     """
 
     def __init__(
@@ -57,6 +59,8 @@ class Committer:
         self._hook = hook
         self.doubt: Doubt | None = None
         self._marks = itertools.count(1)
+        self.acknowledged = 0
+        self.acknowledged_s = 0.0
         self._transaction = ""
 
     async def resolve(self, connection: psycopg.AsyncConnection[Any], doubt: Doubt) -> list[Answer] | None:
@@ -74,7 +78,15 @@ class Committer:
         if status == "in progress":
             raise StillRunningError(f"transaction {doubt.transaction} is still on its way: try again")
         found = await (await connection.execute(self._sql["read_mark"], [self._interest.name])).fetchall()
-        return doubt.answers if found == [(doubt.mark,)] else None
+        if found != [(doubt.mark,)]:
+            return None
+        self._is_there(doubt)
+        return doubt.answers
+
+    def _is_there(self, doubt: Doubt | None) -> None:
+        self.doubt = None
+        if doubt is not None:
+            self.acknowledged, self.acknowledged_s = doubt.mark, time.monotonic()
 
     async def write(self, connection: psycopg.AsyncConnection[Any], batch: Sequence[Operation]) -> list[Answer]:
         """The answers, in order. An operation that cannot be written gets its exception as its answer.
@@ -143,7 +155,7 @@ class Committer:
         for number, each in enumerate(rounds):
             await self._write_round(connection, each, answers, begin=begin, commit=number == len(rounds) - 1)
             begin = False
-        self.doubt = None
+        self._is_there(self.doubt)
         return answers
 
     async def _lock(self, connection: psycopg.AsyncConnection[Any], batch: Sequence[Operation]) -> None:
@@ -243,7 +255,7 @@ class Committer:
                     answers[number] = operation_failure(error, operation)
         self._tell("before")
         await self._commit(connection, answers)
-        self.doubt = None
+        self._is_there(self.doubt)
         self._tell("after")
         return answers
 

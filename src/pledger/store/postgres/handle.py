@@ -64,6 +64,9 @@ class PostgresHandle:
         self._committer = Committer(self._sql, address.channel, self._interest, on_commit)
         self._listener = Listener(address, self._interest, self._ears)
         self._schema_version = 0
+        #: Whether a run may be in doubt: looked up with each new connection and each new session, which is when that
+        #: can have changed.
+        self._has_losses = True
         self._closed = False
 
     @property

@@ -8,11 +8,12 @@ import logging
 import random
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextvars import ContextVar
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import psycopg
+from psycopg import errors as pg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import TransactionStatus
 
@@ -58,6 +59,11 @@ _SETTINGS: Final = {
 }
 
 _CHECK: Final = "SELECT current_setting('server_version_num')::int, pg_is_in_recovery()"
+#: Of the server's history, as the name of its newest log file begins: it changes at once when a replica is promoted.
+_TIMELINE: Final = "SELECT ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::bigint"
+
+#: What is done with a new connection before it is used; it is given the server's timeline, None for one that has none.
+Greeting: TypeAlias = Callable[[psycopg.AsyncConnection[Any], int | None], Awaitable[None]]
 
 
 def settings(*, durable: bool) -> Mapping[str, str]:
@@ -75,12 +81,14 @@ def conninfo(address: Address, purpose: str, **settings: str) -> str:
 class Link:
     """One connection of the event loop, for one user at a time. Opened when first used.
 
-    patience_s: for how long a server that cannot be reached is tried again, before that is an error.
+    patience_s: for how long a server that cannot be reached is tried again, before that is an error. greeting: what is
+    done with each new connection first.
     """
 
     def __init__(self, address: Address, purpose: str, settings: Mapping[str, str], budget: Budget) -> None:
         self.address = address
         self.patience_s = 0.0
+        self.greeting: Greeting | None = None
         self._budget = budget
         self._purpose = purpose
         self._settings = settings
@@ -160,6 +168,8 @@ class Link:
                 [found] = await (await connection.execute(_CHECK)).fetchall()
                 check_server(found, self.address)
                 await connection.execute(_set(self._settings), prepare=False)
+                if self.greeting is not None:
+                    await self.greeting(connection, await timeline(connection))
             except BaseException:
                 await connection.close()
                 self._budget.give(self._purpose, self)
@@ -267,6 +277,15 @@ def check_server(found: tuple[Any, ...], address: Address) -> None:
             f"{address.shown}: this server is a replica and takes no writes. Name the primary, or several hosts with "
             "target_session_attrs=read-write."
         )
+
+
+async def timeline(connection: psycopg.AsyncConnection[Any]) -> int | None:
+    """None where the log is not the server's own to see, as of one whose storage keeps what was committed by itself."""
+    try:
+        [(timeline,)] = await (await connection.execute(_TIMELINE, prepare=False)).fetchall()
+    except (pg.FeatureNotSupported, pg.InsufficientPrivilege, pg.UndefinedFunction):
+        return None
+    return int(timeline)
 
 
 def _set(settings: Mapping[str, str]) -> str:

@@ -18,6 +18,7 @@ _SUBJECTS: Final = (
     "transactions",
     "pauses",
     "retention",
+    "losses",
 )
 #: What stands for the schema in the files.
 _PLACEHOLDER: Final = "pledger."

@@ -10,11 +10,13 @@ from typing import Any, Final
 from pledger.engine.port.answers import Answer
 from pledger.engine.port.operations import Operation
 from pledger.errors import StoreError, StoreUnavailableError, UsageError
-from pledger.store.postgres.address import parse_url
+from pledger.store.postgres.address import Address, parse_url
 from pledger.store.postgres.commit import CommitHook, StillRunningError
 from pledger.store.postgres.failures import is_of_the_connection
 from pledger.store.postgres.handle import OPENING_PATIENCE_S, PATIENCE_S
 from pledger.store.postgres.ledger import PostgresLedger
+from pledger.store.postgres.links import timeline
+from pledger.store.postgres.losses import PostgresLosses
 from pledger.store.postgres.mail import PostgresMail
 from pledger.store.postgres.mailbox import PostgresMailbox
 from pledger.store.postgres.requests import PostgresRequests
@@ -46,8 +48,14 @@ class PostgresStore(
     PostgresRequests,
     PostgresRetention,
     PostgresTransactions,
+    PostgresLosses,
 ):
     """A ledger in a schema of a database, shared by any number of processes on any number of machines."""
+
+    def __init__(self, address: Address, **options: Any) -> None:
+        super().__init__(address, **options)
+        for link in (self._writer, self._reader, self._lists):
+            link.greeting = self._greet
 
     def commit(self, batch: Sequence[Operation]) -> asyncio.Future[list[Answer]]:
         loop = asyncio.get_running_loop()
@@ -86,14 +94,18 @@ class PostgresStore(
         """Bring the schema up to date. Raises StoreError."""
         async with self._writer.use() as connection:
             self._schema_version = await migrate(connection, self.address)
+            await self._greet(connection, await timeline(connection))
 
     async def describe(self) -> dict[str, Any]:
         [(version, synchronous_commit, size, *crowd)] = await self._read_sql(self._lists, _DESCRIBE, [])
+        [(in_doubt, declared_ms)] = await self._read_sql(self._lists, self._sql["count_losses"], [])
         return {
             "kind": "postgresql",
             "url": self.address.shown,
             "durability": "power" if self._durable else "process",
             "synchronous_commit": synchronous_commit,
+            "runs_in_doubt": in_doubt,
+            "loss_declared_ms": declared_ms,
             "schema": self.address.schema,
             "schema_version": self._schema_version,
             "schema_version_known": len(load_steps(self.address.schema)),

@@ -19,6 +19,7 @@ from pledger.store.sqlite.database import enter_database
 from pledger.store.sqlite.files import file_system
 from pledger.store.sqlite.host import MACHINE, Host
 from pledger.store.sqlite.ledger import SqliteLedger
+from pledger.store.sqlite.losses import SqliteLosses
 from pledger.store.sqlite.mail import SqliteMail
 from pledger.store.sqlite.mailbox import SqliteMailbox
 from pledger.store.sqlite.pauses import SqlitePauses
@@ -43,6 +44,7 @@ class SqliteStore(
     SqlitePauses,
     SqliteRetention,
     SqliteTransactions,
+    SqliteLosses,
 ):
     """A ledger in one file, shared by any number of processes on one machine."""
 

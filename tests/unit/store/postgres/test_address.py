@@ -42,3 +42,12 @@ def test_every_statement_lies_in_the_schema() -> None:
     texts = [*load_statements("orders").values(), *load_steps("orders")]
     assert not [text for text in texts if "pledger." in text]
     assert load_statements("orders")["read_run"] == 'SELECT * FROM "orders".run_row WHERE run_key = $1'
+
+
+def test_whether_a_replica_may_lack_something() -> None:
+    assert not parse_url("postgresql://db.example/shop").lossless
+    assert not parse_url("postgresql://db.example/shop?failover=lossy").lossless
+    found = parse_url("postgresql://db.example/shop?failover=lossless&schema=orders")
+    assert (found.lossless, found.schema, found.conninfo) == (True, "orders", "postgresql://db.example/shop")
+    with pytest.raises(UsageError, match="failover='never' is not known: use lossless where"):
+        parse_url("postgresql://db.example/shop?failover=never")

@@ -1,0 +1,99 @@
+"""A ledger that has gone back behind what it had acknowledged, and how that is noticed.
+
+A server that is promoted begins a new timeline: what the old one had committed and not sent is gone, and nobody can
+tell how much that was. The ledger keeps the timeline it was last seen on. Every connection compares before it is used,
+since whoever goes to another server, or to one that was restarted, goes by a new connection. A copy of an earlier
+moment in place of the server has the same timeline: that one is told by the mark of this handle's newest batch, which
+it lacks.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from typing import Any, Final
+
+import psycopg
+
+from pledger.store.losses import JUMP
+from pledger.store.postgres.handle import PostgresHandle
+
+logger = logging.getLogger("pledger.store")
+
+#: Marks of handles that were silent for a day are dropped; who was silent for half of that does not miss its own.
+_MARK_AGE_S: Final = 12 * 3600.0
+#: Of PostgreSQL's advisory locks: who declares a loss.
+_LOCK_KEY: Final = 0x706C_6564_0000_0001
+
+
+class PostgresLosses(PostgresHandle):
+    async def declare_loss(self) -> int:
+        return await self._transact(self._declare)
+
+    async def read_losses(self, run_keys: Sequence[int]) -> frozenset[int]:
+        if not self._has_losses:
+            return frozenset()
+        return frozenset(run_key for (run_key,) in await self._rows("read_losses", list(run_keys)))
+
+    async def _declare(self, connection: psycopg.AsyncConnection[Any]) -> int:
+        """In the order in which everybody locks: sessions, runs, tasks."""
+        self._has_losses = True
+        sql = self._sql
+        await connection.execute("SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = '20 s'", prepare=False)
+        await connection.execute(sql["lock_timeline"], [_LOCK_KEY])
+        await connection.execute(sql["end_all_sessions"])
+        in_doubt = await (await connection.execute(sql["note_losses"], [self._now()])).fetchall()
+        await connection.execute(sql["fence_runs"], [JUMP])
+        await connection.execute(sql["lose_tasks"], [self._now()])
+        await connection.execute(sql["drop_all_wakes"])
+        await connection.execute(sql["jump_keys"], [JUMP, self.address.schema])
+        await connection.execute(sql["keep_declared"])
+        return len(in_doubt)
+
+    async def _greet(self, connection: psycopg.AsyncConnection[Any], timeline: int | None) -> None:
+        """Before a new connection is used: has the ledger gone back since it was last seen? Once it is open."""
+        if not self._schema_version:
+            return
+        known, is_declared = await self._read_timeline(connection)
+        if timeline is not None and known is not None and known != timeline:
+            await self._change_timeline(connection, timeline)
+        elif timeline is not None and known is None:
+            await connection.execute(self._sql["keep_timeline"], [str(timeline)])
+        elif not is_declared and await self._lacks_our_mark(connection):
+            await self._change_timeline(connection, None)
+        [(self._has_losses,)] = await (await connection.execute(self._sql["has_losses"])).fetchall()
+
+    async def _change_timeline(self, connection: psycopg.AsyncConnection[Any], timeline: int | None) -> None:
+        """timeline: the new one, None for a server that is on the old one and lacks what it had."""
+        async with connection.transaction():
+            await connection.execute(self._sql["lock_timeline"], [_LOCK_KEY])
+            known, is_declared = await self._read_timeline(connection)
+            if (timeline is not None and known == timeline) or (timeline is None and is_declared):
+                return  # somebody else was faster
+            if timeline is not None:
+                await connection.execute(self._sql["keep_timeline"], [str(timeline)])
+            if timeline is not None and self.address.lossless:
+                logger.warning(
+                    "%s is on another server now, which lacks nothing (failover=lossless)", self.address.shown
+                )
+                return
+            in_doubt = await self._declare(connection)
+        logger.error(
+            "%s has gone back: %s. What was acknowledged and is not there is lost. %d runs that may have gone on in "
+            "that part are in doubt: what they may do once only comes out as unknown. See docs/postgresql.md",
+            self.address.shown,
+            "a copy of an earlier moment is in its place" if timeline is None else "a replica has taken over",
+            in_doubt,
+        )
+
+    async def _read_timeline(self, connection: psycopg.AsyncConnection[Any]) -> tuple[int | None, bool]:
+        [(known, is_declared)] = await (await connection.execute(self._sql["read_timeline"])).fetchall()
+        return known, is_declared
+
+    async def _lacks_our_mark(self, connection: psycopg.AsyncConnection[Any]) -> bool:
+        committer = self._committer
+        if not committer.acknowledged or time.monotonic() - committer.acknowledged_s > _MARK_AGE_S:
+            return False
+        found = await (await connection.execute(self._sql["read_mark"], [self._interest.name])).fetchall()
+        return not found or found[0][0] < committer.acknowledged

@@ -1,0 +1,71 @@
+-- A ledger that has gone back behind what it had acknowledged. A parameter for the time that is NULL stands for the store's
+-- clock.
+
+-- name: read_losses
+SELECT run_key FROM pledger.loss WHERE run_key = ANY($1::bigint[]);
+
+-- name: has_losses
+SELECT EXISTS (SELECT FROM pledger.loss AS loss JOIN pledger.run AS run USING (run_key) WHERE run.closed_ms IS NULL);
+
+-- name: end_all_sessions
+DELETE FROM pledger.session;
+
+-- name: note_losses
+-- Not those that sleep, and are to sleep on: nothing that the ledger knows of could wake them in the part that is gone.
+INSERT INTO pledger.loss AS loss (run_key, last_event, declared_ms)
+SELECT run.run_key, run.last_event, clock.now_ms
+FROM pledger.run AS run, (SELECT coalesce($1::bigint, pledger.now_ms()) AS now_ms) AS clock
+WHERE run.closed_ms IS NULL AND (
+    run.owner IS NOT NULL OR run.due_ms IS NULL OR run.due_ms <= clock.now_ms
+    OR EXISTS (SELECT FROM pledger.task AS task WHERE task.run_key = run.run_key)
+    OR EXISTS (SELECT FROM pledger.message AS sent WHERE sent.chain_key = run.chain_key AND sent.verdict IS NULL)
+)
+ON CONFLICT (run_key) DO UPDATE SET last_event = excluded.last_event, declared_ms = excluded.declared_ms
+RETURNING run_key;
+
+-- name: fence_runs
+UPDATE pledger.run SET
+    fence = fence + $1, owner = NULL, due_ms = CASE WHEN owner IS NULL THEN due_ms ELSE 0 END
+WHERE closed_ms IS NULL;
+
+-- name: lose_tasks
+UPDATE pledger.task SET
+    state = 'queued', owner = NULL, due_ms = 0, lost = true,
+    expires_ms = CASE WHEN cancel_requested THEN 0 ELSE expires_ms END
+WHERE state = 'started' OR (state = 'queued' AND due_ms <= coalesce($1::bigint, pledger.now_ms()));
+
+-- name: drop_all_wakes
+DELETE FROM pledger.wake;
+
+-- name: jump_keys
+-- All keys are given by sequences of the schema. Those that were given in the part that is gone would be given again.
+SELECT setval(key.oid::regclass, nextval(key.oid::regclass) + $1)
+FROM pg_class AS key WHERE key.relkind = 'S' AND key.relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = $2);
+
+-- name: lock_timeline
+-- The same key as that of migrations would do, but they are told apart in pg_locks.
+SELECT pg_advisory_xact_lock($1::bigint);
+
+-- name: read_timeline
+-- Which line of the server's history the ledger was last seen on, and whether a loss was declared since the server
+-- started.
+SELECT
+    (SELECT value::bigint FROM pledger.meta WHERE name = 'timeline'),
+    coalesce(
+        (SELECT value::bigint FROM pledger.meta WHERE name = 'declared_ms')
+            >= (extract(epoch FROM pg_postmaster_start_time()) * 1000)::bigint,
+        false
+    );
+
+-- name: keep_timeline
+INSERT INTO pledger.meta (name, value) VALUES ('timeline', $1)
+ON CONFLICT (name) DO UPDATE SET value = excluded.value;
+
+-- name: keep_declared
+INSERT INTO pledger.meta (name, value) VALUES ('declared_ms', pledger.now_ms()::text)
+ON CONFLICT (name) DO UPDATE SET value = excluded.value;
+
+-- name: count_losses
+-- Open runs in doubt, and when the newest loss was declared.
+SELECT count(*), max(loss.declared_ms) FROM pledger.loss AS loss JOIN pledger.run AS run USING (run_key)
+WHERE run.closed_ms IS NULL;

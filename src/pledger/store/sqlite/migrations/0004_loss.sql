@@ -1,0 +1,9 @@
+-- Runs in doubt: they were in motion when the ledger lost its newest commits, and may have gone on in those.
+--
+-- compatible-from: 1
+
+CREATE TABLE pledger_loss (
+    run_key INTEGER PRIMARY KEY,
+    last_event INTEGER NOT NULL,
+    declared_ms INTEGER NOT NULL
+) STRICT;

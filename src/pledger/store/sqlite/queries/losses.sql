@@ -1,0 +1,34 @@
+-- A ledger that has gone back behind what it had acknowledged. ?1: now, NULL for the store's clock; ?2: by how much fences
+-- and keys go ahead.
+
+-- name: read_losses
+SELECT run_key FROM pledger_loss WHERE run_key IN (SELECT value FROM json_each(?));
+
+-- name: note_losses
+-- Not those that sleep, and are to sleep on: nothing that the ledger knows of could wake them in the part that is gone.
+INSERT OR REPLACE INTO pledger_loss (run_key, last_event, declared_ms)
+SELECT run.run_key, run.last_event, clock.now_ms
+FROM pledger_run AS run, (SELECT coalesce(?1, (SELECT now_ms FROM pledger_clock)) AS now_ms) AS clock
+WHERE run.closed_ms IS NULL AND (
+    run.owner IS NOT NULL OR run.due_ms IS NULL OR run.due_ms <= clock.now_ms
+    OR EXISTS (SELECT 1 FROM pledger_task AS task WHERE task.run_key = run.run_key)
+    OR EXISTS (SELECT 1 FROM pledger_message AS sent WHERE sent.chain_key = run.chain_key AND sent.verdict IS NULL)
+)
+RETURNING run_key;
+
+-- name: lose_tasks
+UPDATE pledger_task
+SET state = 'queued', owner = NULL, due_ms = 0, lost = 1, expires_ms = iif(cancel_requested, 0, expires_ms)
+WHERE state = 'started' OR (state = 'queued' AND due_ms <= coalesce(?1, (SELECT now_ms FROM pledger_clock)));
+
+-- name: fence_runs
+UPDATE pledger_run SET fence = fence + ?1, due_ms = iif(owner IS NULL, due_ms, 0), owner = NULL WHERE closed_ms IS NULL;
+
+-- name: jump_keys
+UPDATE sqlite_sequence SET seq = seq + ?1 WHERE name LIKE 'pledger\_%' ESCAPE '\';
+
+-- name: end_all_sessions
+DELETE FROM pledger_session;
+
+-- name: drop_all_wakes
+DELETE FROM pledger_wake;
