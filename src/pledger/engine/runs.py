@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pledger.engine.attempt import Attempt
     from pledger.engine.committer import Committer
     from pledger.engine.port.answers import Answer
-    from pledger.engine.port.operations import Append, StartRun
+    from pledger.engine.port.operations import StartRun
     from pledger.engine.port.records import RunStatus, TaskRow
     from pledger.engine.session import LedgerClock
     from pledger.engine.watchdog import Watchdog
