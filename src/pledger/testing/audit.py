@@ -239,6 +239,7 @@ class Auditor:
 
     def look_at_forgotten(self, view: View) -> None:
         """After retention was there: it took what had ended long enough ago, and nothing else."""
+        self.read_clock()  # nothing may have been written since that came true
         for run_key, record in self.records.items():
             row = view.run(run_key)
             if run_key in self.forgotten or (row is not None and row.last_event == record.state.last_event):

@@ -16,7 +16,7 @@ from pledger.engine.port.records import Outlook, SessionRow, TaskRow
 from pledger.history import events, transition
 from pledger.history.retry import RetryPolicyRecord
 from pledger.history.transition import StoredTransition, Transition
-from pledger.store.memory import State, pauses
+from pledger.store.memory import State, pauses, retention
 from pledger.store.memory.store import commit
 from pledger.testing.audit import Auditor
 from pledger.testing.views import StateView
@@ -29,10 +29,10 @@ SCHEDULE = events.ScheduleActivity("pay", b"[]", events.ActivityOptions(retry=Re
 class Ledger:
     """One open run under audit: event 1 started it, 2 scheduled an activity, 3 began a timer."""
 
-    def __init__(self) -> None:
+    def __init__(self, keep_ms: int = 0) -> None:
         self.now_ms = NOW
         self.state = State(lambda: self.now_ms)
-        self.auditor = Auditor(self.state.clock)
+        self.auditor = Auditor(self.state.clock, keep_ms=keep_ms)
         self.session = 7
         self.state.sessions[self.session] = SessionRow(
             self.session, "worker", "default", "default", "code", NOW, NOW + 10**6
@@ -200,6 +200,18 @@ def test_whoever_lets_go_leaves_a_waker(ledger: Ledger, due_ms: int | None, has_
     assert [each.partition(":")[0] for each in ledger.violations] == (
         [] if is_right else ["every open run has a waker"]
     )
+
+
+@pytest.mark.parametrize(("after_ms", "is_right"), [(2_000, False), (2_001, True)])
+def test_retention_is_held_to_the_time_at_which_it_forgets(after_ms: int, is_right: bool) -> None:
+    """Nothing may have been written since the end of the run, so that nobody has looked at the clock meanwhile."""
+    ledger = Ledger(keep_ms=2_000)
+    ledger.judge(ledger.append(done(), commands=(events.CompleteRun(b"1"),), closed="completed"))
+    ledger.now_ms += after_ms
+    retention._forget_run(ledger.state, ledger.state.runs[ledger.run_key])
+    ledger.auditor.look_at_forgotten(StateView(ledger.state))
+    assert (ledger.violations == []) is is_right
+    assert ledger.auditor.forgotten == {ledger.run_key}
 
 
 def test_what_is_paused_is_not_taken(ledger: Ledger) -> None:
