@@ -2,8 +2,9 @@
 --
 -- compatible-from: 1
 
+-- No step writes here, so that none pays for the foreign key.
 CREATE TABLE pledger_loss (
-    run_key INTEGER PRIMARY KEY,
+    run_key INTEGER PRIMARY KEY REFERENCES pledger_run ON DELETE CASCADE,
     last_event INTEGER NOT NULL,
     declared_ms INTEGER NOT NULL
 ) STRICT;
