@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Final, TypeVar
 
@@ -12,18 +11,15 @@ import psycopg
 from pledger.errors import StoreError, StoreUnavailableError
 from pledger.store.postgres.address import Address
 from pledger.store.postgres.budget import CONNECTIONS_MAX, LISTENERS_MAX, Budget
-from pledger.store.postgres.commit import TRIES, CommitHook, Committer
-from pledger.store.postgres.failures import PASSING, is_of_the_connection
+from pledger.store.postgres.commit import CommitHook, Committer
+from pledger.store.postgres.failures import is_of_the_connection
 from pledger.store.postgres.links import BlockingLink, Link, pipelined, settings
 from pledger.store.postgres.listening import Listener
 from pledger.store.postgres.news import Interest
+from pledger.store.postgres.patience import until_nobody_is_in_the_way
 from pledger.store.postgres.statements import load_statements
 
 T = TypeVar("T")
-
-#: By how much a wait for changes may be shorter than asked for: processes must not all look at one moment.
-_JITTER: Final = 0.25
-
 
 #: For how long a server that went away is waited for, in seconds: a restart, or a fail-over.
 PATIENCE_S: Final = 20.0
@@ -156,14 +152,7 @@ class PostgresHandle:
         return await self._passing(transact)
 
     async def _passing(self, work: Callable[[psycopg.AsyncConnection[Any]], Awaitable[T]]) -> T:
-        """Again, while others are in the way."""
-        for _ in range(TRIES - 1):
-            try:
-                return await self._use(work)
-            except StoreUnavailableError as error:
-                if not isinstance(error.__cause__, PASSING):
-                    raise
-        return await self._use(work)
+        return await until_nobody_is_in_the_way(lambda: self._use(work))
 
     async def _use(self, work: Callable[[psycopg.AsyncConnection[Any]], Awaitable[T]]) -> T:
         self._check_open()
@@ -178,12 +167,4 @@ class PostgresHandle:
     async def wait_for_change(self, timeout_s: float) -> bool:
         """False also as soon as a run has closed: that concerns nobody but those who wait for one."""
         self._check_open()
-        self._listener.start()
-        listener = self._listener
-        try:
-            await asyncio.wait_for(listener.heard.wait(), timeout_s * (1 - _JITTER * random.random()))  # noqa: S311 - no secret
-        except TimeoutError:
-            return False
-        listener.heard.clear()
-        for_workers, listener.for_workers = listener.for_workers, False
-        return for_workers
+        return await self._listener.wait(timeout_s)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+from collections.abc import Callable
 from typing import Any, Final
 
 import psycopg
@@ -17,18 +18,28 @@ from pledger.store.postgres.news import Interest
 
 #: Between two attempts to listen again, in seconds.
 _AGAIN_S: Final = (0.2, 5.0)
+#: By how much a wait for changes may be shorter than asked for: processes must not all look at one moment.
+_JITTER: Final = 0.25
 
 
 class Listener:
     """interest: what is worth waking for. heard: set when something was, or when something may have been missed;
-    for_workers: whether that may be for a worker, and not only for those who wait for the end of a run."""
+    for_workers: whether that may be for a worker, and not only for those who wait for the end of a run. draw: random
+    numbers below 1."""
 
-    def __init__(self, address: Address, interest: Interest, budget: Budget) -> None:
+    def __init__(
+        self,
+        address: Address,
+        interest: Interest,
+        budget: Budget,
+        draw: Callable[[], float] = random.random,
+    ) -> None:
         self.heard = asyncio.Event()
         self.for_workers = False
         self._address = address
         self._interest = interest
         self._budget = budget
+        self._draw = draw
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -42,6 +53,18 @@ class Listener:
             self._budget.give("listener", self)
             self._task = None
 
+    async def wait(self, timeout_s: float) -> bool:
+        """See the port's `wait_for_change`. False also as soon as a run has closed: that concerns nobody but those who
+        wait for one."""
+        self.start()
+        try:
+            await asyncio.wait_for(self.heard.wait(), timeout_s * (1 - _JITTER * self._draw()))
+        except TimeoutError:
+            return False
+        self.heard.clear()
+        for_workers, self.for_workers = self.for_workers, False
+        return for_workers
+
     async def _run(self) -> None:
         pause_s = _AGAIN_S[0]
         while True:
@@ -54,7 +77,7 @@ class Listener:
                             self._hear(said.payload)
             self._budget.give("listener", self)
             # All processes lose their connections at the same moment, and should not come back at one.
-            await asyncio.sleep(pause_s * (0.5 + random.random()))  # noqa: S311 - no secret
+            await asyncio.sleep(pause_s * (0.5 + self._draw()))
             pause_s = min(_AGAIN_S[1], pause_s * 2)
 
     def _hear(self, payload: str) -> None:

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from pledger.engine.port.answers import Answer
 from pledger.engine.port.operations import Operation
-from pledger.errors import StoreError, StoreUnavailableError, UsageError
+from pledger.errors import UsageError
 from pledger.store.postgres.address import Address, parse_url
-from pledger.store.postgres.commit import CommitHook, StillRunningError
-from pledger.store.postgres.failures import is_of_the_connection
+from pledger.store.postgres.commit import CommitHook
 from pledger.store.postgres.handle import OPENING_PATIENCE_S, PATIENCE_S
 from pledger.store.postgres.ledger import PostgresLedger
 from pledger.store.postgres.links import timeline
 from pledger.store.postgres.losses import PostgresLosses
 from pledger.store.postgres.mail import PostgresMail
 from pledger.store.postgres.mailbox import PostgresMailbox
+from pledger.store.postgres.patience import write_patiently
 from pledger.store.postgres.requests import PostgresRequests
 from pledger.store.postgres.retention import PostgresRetention
 from pledger.store.postgres.schema import migrate, schema_version
@@ -34,9 +33,6 @@ _DESCRIBE: Final = """
         (SELECT sum(numbackends)::int FROM pg_stat_database),
         current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int
 """
-
-#: Before a batch is written again whose connection was lost, in seconds.
-_AGAIN_S: Final = 0.05
 
 
 class PostgresStore(
@@ -63,32 +59,7 @@ class PostgresStore(
             refused: asyncio.Future[list[Answer]] = loop.create_future()
             refused.set_exception(self._closed_error())
             return refused
-        return loop.create_task(self._commit(batch))
-
-    async def _commit(self, batch: Sequence[Operation]) -> list[Answer]:
-        """A connection that is lost meanwhile is no fault of the batch: what became of that is looked up, and if it is
-        not there it is written again."""
-        committer = self._committer
-        deadline_s = time.monotonic() + self.patience_s
-        doubt = None
-        while True:
-            try:
-                async with self._writer.use() as connection:
-                    if doubt is not None:
-                        answers = await committer.resolve(connection, doubt)
-                        if answers is not None:
-                            return answers
-                        doubt = None
-                    return await committer.write(connection, batch)
-            except StillRunningError:
-                pass  # it is somewhere between here and the disk: until that is over nobody can say anything
-            except StoreError as error:
-                doubt, committer.doubt = committer.doubt or doubt, None
-                passing = doubt is not None or is_of_the_connection(error.__cause__)
-                if not passing or time.monotonic() >= deadline_s:
-                    # Whatever is wrong with the server is no fault of the runs: they wait until it is mended.
-                    raise StoreUnavailableError(error.message) from error.__cause__
-            await asyncio.sleep(_AGAIN_S)
+        return loop.create_task(write_patiently(self._committer, self._writer, batch, patience_s=self.patience_s))
 
     async def migrate(self) -> None:
         """Bring the schema up to date. Raises StoreError."""
