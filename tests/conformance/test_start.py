@@ -147,3 +147,12 @@ async def test_a_reused_id_does_not_see_the_old_mailbox(store: Store) -> None:
     assert [message.kind for message in await store.read_inbox(new.chain_key)] == ["start"]
     answer = await write(store, Send(new.run_key, "signal", "m-1", "approve", b"[]", NOW))
     assert answer is not Reply.DUPLICATE
+
+
+async def test_starts_of_one_batch_are_numbered_and_taken_as_they_came(store: Store) -> None:
+    session = await open_session(store)
+    names = ["order-b", "order-c", "order-a"]
+    answers = await store.commit([start(name) for name in names])
+    keys = [answer.run_key for answer in answers if isinstance(answer, Started)]
+    assert keys == sorted(keys)
+    assert [run.workflow_id for run in await claim(store, session)] == names

@@ -13,6 +13,8 @@ Rules that every store keeps (`tests/conformance` checks each of them):
 - A run is owned exactly while a session holds it; every change of owner raises the fence.
 - Namespaces are apart: a workflow id, and a task queue's name, mean nothing outside of theirs.
 - Reads see committed data only.
+- Operations of one batch are answered in their order; only what a start finds of its workflow id may be as of before
+  the batch, since whoever asks for it has had no answer to the others yet.
 - An operation is refused on its own with an exception of `pledger.errors` in place of its answer only when it is itself
   at fault; if the whole batch could not be written, the future fails and nothing of it is written.
 

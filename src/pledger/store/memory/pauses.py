@@ -89,7 +89,7 @@ def _backlog(state: State, scope: Scope, now_ms: int) -> int:
     """How much of what the scope covers waits to be taken."""
     covers = Pause(0, scope, "", "", 0).covers
     runs = sum(
-        run.owner is None and run.due_ms is not None and run.due_ms <= now_ms
+        run.owner is None and run.blocked is None and run.due_ms is not None and run.due_ms <= now_ms
         for run in (state.runs[key] for key in state.open_runs)
         if run.namespace == scope.namespace and covers(run.run_key, run.workflow_type, run.task_queue)
     )

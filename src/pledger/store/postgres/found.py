@@ -127,5 +127,6 @@ _TAKERS: Final[Mapping[str, Callable[[Found, Sequence[tuple[Any, ...]]], None]]]
     "known_messages": lambda found, rows: found.known.update((row[0], row[1]) for row in rows),
     "inbox_lengths": lambda found, rows: found.lengths.update((row[0], row[1]) for row in rows),
     "newest_runs": _take_newest,
-    "new_keys": lambda found, rows: found.keys.extend((row[0], row[1]) for row in rows),
+    # Taken from the end: of one batch, who started first has the lowest keys.
+    "new_keys": lambda found, rows: found.keys.extend((row[0], row[1]) for row in reversed(rows)),
 }
