@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -13,9 +13,9 @@ from pledger import Client, RetryPolicy, Worker, activity, workflow
 from pledger.engine.connection import Connection
 from pledger.engine.port.answers import Answer
 from pledger.engine.port.operations import FinishTask, Operation, PutTask, Send, StartRun
-from pledger.engine.port.records import TaskRow
+from pledger.engine.port.records import RunRow, TaskRow
 from pledger.errors import ActivityError, StoreUnavailableError
-from pledger.store.memory import MemoryStore, State
+from pledger.store.memory import MemoryStore, State, sessions
 from tests.engine.harness import PATIENCE_S, until
 
 
@@ -259,5 +259,54 @@ async def test_an_attempt_that_is_cancelled_while_it_is_looked_for_counts_as_los
         await until(lambda: any(row.cancel_requested for rows in state.tasks.values() for row in rows.values()))
         store.changed.set()
         assert "the worker was lost during attempt 1" in await handle.result()
+    for connection in (here, there):
+        await connection.close()
+
+
+@workflow.defn
+async def nothing_to_do() -> None: ...
+
+
+class LateClaim(MemoryStore):
+    """The connection of the first claim is lost, and the server goes on with it."""
+
+    outlives_s = 0.2
+
+    def __init__(self, state: State) -> None:
+        super().__init__(state)
+        self.late: tuple[Any, ...] = ()
+
+    async def claim_runs(self, *claim: Any) -> list[RunRow]:
+        if not self.late:
+            self.late = claim
+            raise StoreUnavailableError("the connection is lost")
+        return await super().claim_runs(*claim)
+
+    def arrive(self) -> list[RunRow]:
+        return self._apply(sessions.claim_runs, *self.late)
+
+
+class Meanwhile(MemoryStore):
+    """What is to happen comes with the next start, before anybody else acts."""
+
+    act: Callable[[], list[RunRow]] | None = None
+
+    def commit(self, batch: Sequence[Operation]) -> asyncio.Future[list[Answer]]:
+        done = super().commit(batch)
+        if self.act is not None and any(isinstance(each, StartRun) for each in batch):
+            assert len(self.act()) == 1
+            self.act = None
+        return done
+
+
+async def test_a_claim_that_takes_effect_after_it_has_failed_is_found() -> None:
+    """It takes a run that is born just then, for a worker that has looked for lost answers long before."""
+    state = State()
+    store, clients = LateClaim(state), Meanwhile(state)
+    here, there = Connection(store), Connection(clients)
+    async with asyncio.timeout(PATIENCE_S), Worker(Client(here), workflows=[nothing_to_do]):
+        assert await (await Client(there).start_workflow(nothing_to_do, id="first")).result() is None
+        clients.act = store.arrive
+        assert await (await Client(there).start_workflow(nothing_to_do, id="second")).result() is None
     for connection in (here, there):
         await connection.close()

@@ -89,6 +89,7 @@ class Intake:
         self._tasks_wait = False
         self._changed = True
         self._doubt = False
+        self._doubt_again_at: float | None = None
         self._stopping = False
         self._task: asyncio.Task[None] | None = None
         self._loads: set[asyncio.Task[None]] = set()
@@ -142,8 +143,14 @@ class Intake:
 
     def in_doubt(self) -> None:
         """The store failed a call that may have taken effect all the same: something may be ours unknown to us."""
-        self._doubt = True
+        self._look_for_it()
         self.changed()
+
+    def _look_for_it(self) -> None:
+        """Now, and once more when what was on its way has arrived if it ever does."""
+        self._doubt = True
+        if self._store.outlives_s:
+            self._doubt_again_at = self._loop.time() + self._store.outlives_s
 
     # The task ---------------------------------------------------------------------------------------------------------
 
@@ -157,7 +164,8 @@ class Intake:
             except errors.StoreError as error:
                 # A store that is down for a while must not end the worker (case STO-03).
                 self._on_store(error)
-                self._changed = self._doubt = True
+                self._changed = True
+                self._look_for_it()
                 await asyncio.sleep(backoff_s)
                 backoff_s = min(2.0, backoff_s * 2)
             except Exception:
@@ -175,6 +183,8 @@ class Intake:
             self._look_at = self._loop.time() + min(self._store.look_every_s, self._lease_ms / 1000)
             self._changed = True
             held = self._some_held()
+        if self._doubt_again_at is not None and self._loop.time() >= self._doubt_again_at:
+            self._doubt, self._doubt_again_at = True, None
         if self._doubt:
             self._doubt = False
             await self._look_for_lost_answers()

@@ -221,9 +221,12 @@ class Store(Ledger, Mailbox, Tasks, Sessions, Requests, Pauses, Retention, Trans
     """One database.
 
     look_every_s: how long a worker may go without a look of its own: so late is noticed at most what no hint told of.
+    outlives_s: how long after a verb has failed it may take effect at most: a server goes on with what it was asked
+    when the connection is lost.
     """
 
     look_every_s: float
+    outlives_s: float
 
     async def wait_for_change(self, timeout_s: float) -> bool:
         """Return True once another process may have committed something since the last call, False on time-out.

@@ -19,6 +19,7 @@ class MemoryHandle:
     """One process's handle on a `State`, without the verbs."""
 
     look_every_s = 1.0
+    outlives_s = 0.0
 
     def __init__(self, state: State, faults: Faults | None = None) -> None:
         self.state = state

@@ -13,7 +13,7 @@ from pledger.store.postgres.address import Address
 from pledger.store.postgres.budget import CONNECTIONS_MAX, LISTENERS_MAX, Budget
 from pledger.store.postgres.commit import CommitHook, Committer
 from pledger.store.postgres.failures import is_of_the_connection
-from pledger.store.postgres.links import BlockingLink, Link, pipelined, settings
+from pledger.store.postgres.links import STATEMENT_TIMEOUT_S, BlockingLink, Link, pipelined, settings
 from pledger.store.postgres.listening import Listener
 from pledger.store.postgres.news import Interest
 from pledger.store.postgres.patience import until_nobody_is_in_the_way
@@ -37,6 +37,8 @@ class PostgresHandle:
 
     #: A look is a round trip, of each worker of a fleet. With the heartbeats of a lease of 5 s, less than one a second.
     look_every_s = 4.0
+    #: A server notices a lost connection only when it wants to answer. See `links.settings`.
+    outlives_s = STATEMENT_TIMEOUT_S + 1.0
 
     def __init__(
         self,

@@ -43,12 +43,15 @@ _AGAIN_S: Final = (0.05, 1.0)
 #: Statements that stay prepared: each is prepared anew for parameters of other types.
 _PREPARED_MAX: Final = 500
 
+#: No statement goes on for longer, in seconds: nor does one whose connection is lost.
+STATEMENT_TIMEOUT_S: Final = 30.0
+
 #: Below the shortest lease that makes sense: a process that stands still in a transaction must not keep others from
 #: taking over what it holds.
 _SETTINGS: Final = {
     "lock_timeout": "3 s",
     "idle_in_transaction_session_timeout": "3 s",
-    "statement_timeout": "30 s",
+    "statement_timeout": f"{STATEMENT_TIMEOUT_S:g} s",
     # Plans are made once, and often while a table is all but empty: they are to go by the indices from the start.
     "enable_seqscan": "off",
     "enable_hashjoin": "off",

@@ -27,6 +27,7 @@ class SqliteHandle:
 
     #: A look is a few microseconds.
     look_every_s = 1.0
+    outlives_s = 0.0
 
     def __init__(
         self,
