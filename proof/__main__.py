@@ -18,7 +18,7 @@ from proof.results import Proof, Stage
 from tests.simulation.reverts.every import EVERY
 
 OUTPUT: Final = machine.ROOT / "build/proof"
-STAGES: Final = ("memory", "sqlite", "planted", "models", "kills", "contention", "determinism")
+STAGES: Final = ("memory", "sqlite", "postgres", "planted", "models", "kills", "contention", "determinism")
 #: Of eight processes on one file.
 CONTENTION_S: Final = 60
 
@@ -30,6 +30,7 @@ def main(
     *,
     seeds: Annotated[int, typer.Option(min=1, help="Of the simulation in memory.")] = 2_000,
     sqlite_seeds: Annotated[int, typer.Option(min=1, help="Of the simulation over SQLite.")] = 400,
+    server_seeds: Annotated[int, typer.Option(min=1, help="Of the simulation over a model of PostgreSQL.")] = 400,
     first: Annotated[int, typer.Option(min=0, help="The first seed of each.")] = 0,
     kills: Annotated[int, typer.Option(min=0, help="Of real processes, at least; each commit in any case.")] = 500,
     only: Annotated[str, typer.Option(metavar="memory,models", help="These stages.", show_default="all")] = "",
@@ -49,7 +50,7 @@ def main(
     columns = (TextColumn("{task.description:12}"), BarColumn(30), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as progress:
         for name in _chosen(only):
-            seeds_of = range(first, first + (sqlite_seeds if name == "sqlite" else seeds))
+            seeds_of = range(first, first + {"sqlite": sqlite_seeds, "postgres": server_seeds}.get(name, seeds))
             bar = progress.add_task(name, total=_size(name, seeds_of, full=full))
             stage = _run(name, seeds_of, lambda n, bar=bar: progress.advance(bar, n), full=full, kills=kills)  # type: ignore[misc]
             proof.stages.append(stage)

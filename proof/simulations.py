@@ -1,4 +1,4 @@
-"""Seeds of the simulation, over the store in memory and over SQLite on a simulated disk."""
+"""Seeds of the simulation, over the store in memory, SQLite on a simulated disk, and a model of PostgreSQL."""
 
 from __future__ import annotations
 
@@ -8,17 +8,16 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from pledger.testing import SimulationFailedError
-from pledger.testing.faults import DISK_KINDS, KINDS
+from pledger.testing.faults import DISK_KINDS, KINDS, SERVER_KINDS
 from proof.results import Simulated, Violation
 from proof.spread import spread
-from tests.simulation.running import simulate
+from tests.simulation.running import FILES, simulate
 
 #: Seeds of one job: few enough that the cores end at about the same time.
 CHUNK: Final = 20
 #: From so many seeds on every fault must have been hit.
-SEEDS_FOR_ALL: Final = {"memory": 500, "sqlite": 150}
-FAULTS: Final = {"memory": KINDS, "sqlite": KINDS + DISK_KINDS}
-_TESTS: Final = {"memory": "test_seeds.py", "sqlite": "test_sqlite_seeds.py"}
+SEEDS_FOR_ALL: Final = {"memory": 500, "sqlite": 150, "postgres": 150}
+FAULTS: Final = {"memory": KINDS, "sqlite": KINDS + DISK_KINDS, "postgres": KINDS + SERVER_KINDS}
 
 
 @dataclass
@@ -70,7 +69,7 @@ def _run_chunk(job: tuple[str, range]) -> Part:
         try:
             sim = simulate(seed, store=store)
         except SimulationFailedError as error:
-            again = f"PLEDGER_SEEDS={seed} make test ARGS=tests/simulation/{_TESTS[store]}"
+            again = f"PLEDGER_SEEDS={seed} make test ARGS=tests/simulation/{FILES[store]}"
             part.violations.append(Violation(f"{store}, seed {seed}: {error.violations[0]}", again))
             continue
         part.seconds += sim.now_s

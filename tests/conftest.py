@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from pledger.testing.faults import DISK_KINDS, KINDS
+from pledger.testing.faults import DISK_KINDS, KINDS, SERVER_KINDS
 from tests import servers
 
 #: When so many workflows were killed at all their commits, there must have been so many kills.
@@ -53,6 +53,7 @@ class Simulated:
         self.stores = {
             "memory": Sums("memory", KINDS, 500),
             "sqlite": Sums("sqlite", KINDS + DISK_KINDS, 150),
+            "postgres": Sums("postgres", KINDS + SERVER_KINDS, 150),
         }
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:

@@ -11,6 +11,8 @@ from pledger.testing import Faults, Simulation
 from tests.reference import activities, further, workflows
 from tests.reference.cases import CASES, Case, every_run_ends_as_it_may, start
 
+#: The tests of all seeds, by store.
+FILES = {"memory": "test_seeds.py", "sqlite": "test_sqlite_seeds.py", "postgres": "test_server_seeds.py"}
 #: Runs of one seed, when it draws its own.
 RUNS = 6
 
@@ -45,7 +47,7 @@ def simulate(seed: int, faults: Faults | None = None, cases: Sequence[Case] = ()
         sim.check(every_run_ends_as_it_may)
     except AssertionError as error:
         if faults is None and not cases:
-            file = "test_sqlite_seeds.py" if options.get("store") == "sqlite" else "test_seeds.py"
+            file = FILES[options.get("store", "memory")]
             error.add_note(f"Again: PLEDGER_SEEDS={seed} make test ARGS=tests/simulation/{file}")
         raise
     return sim

@@ -8,8 +8,8 @@ from pledger.testing import Faults
 from tests.reference.cases import FURTHER, Case
 from tests.simulation.running import simulate
 
-#: A seed on a simulated disk takes about twice as long.
-SEEDS = {"memory": range(8), "sqlite": range(4)}
+#: A seed on a simulated disk, or a server, takes about twice as long.
+SEEDS = {"memory": range(6), "sqlite": range(4), "postgres": range(2)}
 
 
 @pytest.mark.parametrize("store", SEEDS)

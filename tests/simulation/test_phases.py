@@ -13,7 +13,7 @@ from pledger.testing import Faults, SimulationFailedError
 from pledger.testing.fault_plan import FaultPlan
 from tests.simulation.running import prepare
 
-each_store = pytest.mark.parametrize("store", ["memory", "sqlite"])
+each_store = pytest.mark.parametrize("store", ["memory", "sqlite", "postgres"])
 
 
 @each_store

@@ -8,6 +8,7 @@ the simulation stops at the first.
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, assert_never
 
@@ -32,6 +33,7 @@ from pledger.engine.port.operations import (
 from pledger.engine.port.records import RunRow, SessionRow, TaskRow
 from pledger.history import events, transition
 from pledger.history.state import ImpossibleEventError, RunState, fold
+from pledger.store.losses import JUMP
 from pledger.testing.stillness import Stillness
 from pledger.testing.views import StateView
 
@@ -104,6 +106,9 @@ class Auditor:
         #: Runs as they were before the transitions that turned up after a crash; None: not there at all.
         self._unheard: dict[int, Record | None] = {}
         self.stillness = Stillness(self.violated)
+        #: How often the ledger has gone back. once: how often each activity began that may once, by its run and input.
+        self.term = 0
+        self._once: Counter[tuple[str, str, bytes]] = Counter()
 
     def owner_looked(self, process: Process, session_key: int, outlook: Outlook) -> None:
         """A session has got the answer to a look."""
@@ -294,6 +299,28 @@ class Auditor:
         self.records[run_key] = earlier
         return _is_there(earlier, run_key, state)
 
+    # After a fail-over ------------------------------------------------------------------------------------------------
+
+    def remember(self) -> tuple[dict[int, Record], set[int]]:
+        return copy.deepcopy(self.records), set(self.forgotten)
+
+    def went_back(self, known: tuple[dict[int, Record], set[int]], state: State) -> None:
+        """A replica has taken over that lacks what came since then, and the loss is declared."""
+        self.term += 1
+        self.records, self.forgotten = known
+        self.stillness = Stillness(self.violated)
+        self.read_clock()
+        self.check_all_wakers(StateView(state))
+
+    def is_stale(self, attempt: Attempt) -> bool:
+        """Whether the attempt is of a part of the ledger that is gone, or was given up with it: all that the ledger has
+        given since is higher."""
+        if not self.term:
+            return False
+        owner = None if attempt.row is None else attempt.row.owner
+        given = attempt.run_key + attempt.fence if owner is None else owner
+        return given // JUMP < self.term
+
     # What a history grows by ------------------------------------------------------------------------------------------
 
     def _extend(self, run_key: int, stored: StoredTransition, last_event: int) -> None:
@@ -419,6 +446,13 @@ class Auditor:
     def attempt_began(self, attempt: Attempt, activity: Activity) -> None:
         """Called by the world as an attempt begins, before its code."""
         what = f"attempt {attempt.number} of {activity.activity_type} in {attempt.identity.workflow_id}"
+        if activity.maximum == 1:
+            place = (attempt.identity.run_id, activity.activity_type, attempt.command.args)
+            self._once[place] += 1
+            if self._once[place] > 1:
+                self.violated("what may run once runs once", f"{what} began once more")
+        if self.is_stale(attempt):
+            return
         self.stillness.attempt_began(attempt, what)
         record = self.records.get(attempt.run_key)
         if record is None or attempt.event_id not in record.scheduled:

@@ -6,13 +6,13 @@ Those that happen to a step (a verb of the store, a write, a call to the outside
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from pledger.testing.audit import Auditor
     from pledger.testing.conditions import Conditions
-    from pledger.testing.handles import Ledger
+    from pledger.testing.handles import Ledger, Witness
     from pledger.testing.operator import Operator
     from pledger.testing.process import Process
     from pledger.testing.scheduler import Scheduler
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 #: How long a process stands still, or is cut off, at most: most outlast their lease (2 s or 5 s), some do not.
 PAUSE_MAX_S: Final = 15.0
+#: How far a replica lags at most when it takes over.
+TAIL_MAX_S: Final = 4.0
 #: The jumps of the store's clock.
 _JUMP_FORWARD_S: Final = 3600.0
 _JUMP_BACK_S: Final = 60.0
@@ -45,6 +47,8 @@ class FaultPlan:
         self._auditor = auditor
         self._operator = operator
         self._dice = dice
+        #: Who is told when a fail-over loses something.
+        self.witnesses: Sequence[Witness] = ()
 
     def begin(self) -> None:
         faults = self._conditions.faults
@@ -59,6 +63,8 @@ class FaultPlan:
             (faults.locked, self._lock),
             (faults.bit_flip, self._flip_bit),
             (faults.paused, self._operator.pause),
+            (faults.listener_stale, self._make_one_stale),
+            (faults.tail_lost, self._lag),
         ]
         for rate, act in plans:
             if rate > 0:
@@ -69,6 +75,7 @@ class FaultPlan:
         self._conditions.calm_down()
         self._ledger.is_full = False
         self._ledger.unlock()
+        self._ledger.follow_again()
         for process in self._seats.present():
             process.loop.paused = process.cut_off = False
         self._operator.resume_all()
@@ -121,6 +128,13 @@ class FaultPlan:
         process.cut_off = True
         self._after(self._dice.random() * PAUSE_MAX_S, lambda: setattr(process, "cut_off", False))
 
+    def _make_one_stale(self) -> None:
+        process = self._seats.anybody()
+        if process is not None and self._ledger.make_stale(process):
+            self._conditions.hit("listener_stale")
+            process.note("its listener is stale")
+            self._after(self._dice.random() * PAUSE_MAX_S, lambda: self._ledger.find_out(process))
+
     # To what all of them share ----------------------------------------------------------------------------------------
 
     def _fill_disk(self) -> None:
@@ -140,6 +154,16 @@ class FaultPlan:
     def _unlock(self) -> None:
         self._scheduler.note("the lock of writers is free again")
         self._ledger.unlock()
+
+    def _lag(self) -> None:
+        if self._ledger.stop_following(self.witnesses):
+            self._scheduler.note("the replica gets nothing more")
+            self._after(self._dice.random() * TAIL_MAX_S, self._lose_tail)
+
+    def _lose_tail(self) -> None:
+        if self._ledger.fail_over():
+            self._conditions.hit("tail_lost")
+            self._scheduler.note("the replica takes over; what it lacks is lost")
 
     def _flip_bit(self) -> None:
         run_key = self._ledger.flip_bit()

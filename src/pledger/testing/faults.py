@@ -46,6 +46,17 @@ DISK_KINDS: Final = (
 )
 
 
+#: What may happen besides where the ledger is on a server.
+SERVER_KINDS: Final = (
+    "late_effect",
+    "deadlock_victim",
+    "statement_timeout",
+    "notification_lost",
+    "listener_stale",
+    "tail_lost",
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Faults:
     """Rates, all 0 by default: nothing goes wrong, only the order of things is drawn.
@@ -71,6 +82,13 @@ class Faults:
     midst of it), power_loss_in_write. Share of steps of their kind: disk_write_error (fails, half of the time after a
     part was written), disk_sync_error (fails, half of the time with what it was to write lost for good),
     disk_open_error.
+
+    With store="postgres" there is a server, to which connections are lost: store_unavailable is one that is lost before
+    anything took effect, reply_lost after it. Share of the verbs that write: late_effect (the connection is lost, and
+    what was asked takes effect some seconds later; a commit may be rolled back instead), deadlock_victim (others are in
+    the way, nothing is written), statement_timeout (fails after having waited for a lock, nothing is written). Share of
+    hints: notification_lost. Per second of virtual time: listener_stale (for some seconds a process hears nothing, and
+    does not know), tail_lost (a replica takes over that lacks what was written in the last seconds).
     """
 
     kill: float = 0.0
@@ -99,18 +117,24 @@ class Faults:
     disk_write_error: float = 0.0
     disk_sync_error: float = 0.0
     disk_open_error: float = 0.0
+    late_effect: float = 0.0
+    deadlock_victim: float = 0.0
+    statement_timeout: float = 0.0
+    notification_lost: float = 0.0
+    listener_stale: float = 0.0
+    tail_lost: float = 0.0
 
     @classmethod
     def swarm(cls, seed: int, store: str = "memory") -> Faults:
         """A mix of its own for each seed: some faults often, some rarely, about half of them not at all.
 
-        store: as in `Simulation`; those of a disk only where there is one.
+        store: as in `Simulation`; those of a disk or a server only where there is one.
 
         A test with every fault at a middling rate never gets deep into anything; leaving some out lets the others show
         what they can do (Groce et al., Swarm Testing, 2012).
         """
         dice = random.Random(f"swarm {seed}")  # noqa: S311 - a test, no secret
-        most_of_each = _MOST | _MOST_ON_DISK if store == "sqlite" else _MOST
+        most_of_each = _MOST | _MOST_MORE.get(store, {})
         drawn = {name: dice.random() ** 2 * most for name, most in most_of_each.items() if dice.random() < 0.5}  # noqa: PLR2004
         return dataclasses.replace(cls(), **drawn)
 
@@ -137,12 +161,23 @@ _MOST: Final = {
     "paused": 0.1,
 }
 
-_MOST_ON_DISK: Final = {
-    "power_loss": 0.1,
-    "bit_flip": 0.1,
-    "kill_in_write": 0.01,
-    "power_loss_in_write": 0.005,
-    "disk_write_error": 0.02,
-    "disk_sync_error": 0.05,
-    "disk_open_error": 0.1,
+#: By store.
+_MOST_MORE: Final = {
+    "sqlite": {
+        "power_loss": 0.1,
+        "bit_flip": 0.1,
+        "kill_in_write": 0.01,
+        "power_loss_in_write": 0.005,
+        "disk_write_error": 0.02,
+        "disk_sync_error": 0.05,
+        "disk_open_error": 0.1,
+    },
+    "postgres": {
+        "late_effect": 0.05,
+        "deadlock_victim": 0.3,
+        "statement_timeout": 0.05,
+        "notification_lost": 1.0,
+        "listener_stale": 0.2,
+        "tail_lost": 0.1,
+    },
 }

@@ -26,6 +26,18 @@ if TYPE_CHECKING:
     from pledger.testing.process import Process
 
 
+class Witness(Protocol):
+    """Who knows of a ledger what may be lost."""
+
+    def remember(self) -> Any:
+        """What it knows now."""
+        ...
+
+    def went_back(self, known: Any, state: State) -> None:
+        """All that happened since then is gone. known: as it was remembered; state: the ledger now."""
+        ...
+
+
 class Ledger(Protocol):
     """state: all that it holds, to look at. has_open_runs: whether some run is not closed. is_full: whether it takes
     nothing more. is_locked: whether somebody who is none of the processes keeps everybody from writing."""
@@ -60,6 +72,29 @@ class Ledger(Protocol):
 
     def flip_bit(self) -> int | None:
         """Change one bit of some recorded transition; the key of its run, None when there was nothing to change."""
+        ...
+
+    def make_stale(self, process: Process) -> bool:
+        """Its listener hears nothing any more, and does not know. False where nobody listens."""
+        ...
+
+    def find_out(self, process: Process) -> None:
+        """It notices."""
+        ...
+
+    def stop_following(self, witnesses: Sequence[Witness]) -> bool:
+        """A replica has what there is now, and gets nothing more. False where there is none, or it lags already.
+
+        witnesses: who knows what there is now, and is told when the rest is lost.
+        """
+        ...
+
+    def fail_over(self) -> bool:
+        """The replica takes over. False where there is none, or it has everything."""
+        ...
+
+    def follow_again(self) -> None:
+        """The replica gets what it lacks."""
         ...
 
     def flaws(self) -> list[str]:
@@ -101,6 +136,19 @@ class MemoryLedger:
 
     def flip_bit(self) -> None: ...
 
+    def make_stale(self, _: Process) -> bool:
+        return False
+
+    def find_out(self, process: Process) -> None: ...
+
+    def stop_following(self, _: Sequence[Witness]) -> bool:
+        return False
+
+    def fail_over(self) -> bool:
+        return False
+
+    def follow_again(self) -> None: ...
+
     def flaws(self) -> list[str]:
         return []
 
@@ -110,8 +158,8 @@ class MemoryLedger:
 class SimulatedStore(MemoryStore):
     """A process's handle on a ledger in memory: every operation of a batch is shown to the auditor."""
 
-    def __init__(self, process: Process, auditor: Auditor, state: State) -> None:
-        super().__init__(state, Weather(process))
+    def __init__(self, process: Process, auditor: Auditor, state: State, weather: Weather | None = None) -> None:
+        super().__init__(state, weather or Weather(process))
         self._process = process
         self._auditor = auditor
         self._view = StateView(state)

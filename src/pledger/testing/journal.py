@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import random
 
     from pledger.client import Client, WorkflowHandle
+    from pledger.store.memory import State
     from pledger.testing.faults import Faults
 
 T = TypeVar("T")
@@ -63,12 +64,28 @@ class Journal:
     terminated: list[str] = field(default_factory=list)
     outcomes: list[Outcome] = field(default_factory=list)
 
+    def forget(self, state: State) -> None:
+        """The ledger has gone back to `state`, and nobody is held to what was acknowledged since."""
+        rows = {row.run_id: row for row in state.runs.values()}
+        there = {
+            (row.run_id, each.message_id) for row in rows.values() for each in state.inboxes[row.chain_key].values()
+        }
+        closed = {run_id for run_id, row in rows.items() if row.status != "running"}
+        if not closed.issuperset(self.run_ids):
+            self.refused.clear()
+        self.run_ids = [each for each in self.run_ids if each in rows]
+        self.signals = [each for each in self.signals if (each.run_id, each.message_id) in there]
+        self.cancels = [each for each in self.cancels if each in there]
+        self.terminated = [each for each in self.terminated if each in closed]
+        self.outcomes = [each for each in self.outcomes if each.run_id in closed]
+
 
 @dataclass(slots=True)
 class Program:
     """One client program: it starts a run, then does what `then` says. It begins anew when its process dies.
 
-    starts_s: when it first runs. seat: the process that runs it, by number; namespace: of that process.
+    starts_s: when it first runs. lives: how often it had to begin again since the ledger went back. seat: the process
+    that runs it, by number; namespace: of that process.
     """
 
     workflow: Callable[..., Any] | type
@@ -81,6 +98,12 @@ class Program:
     options: dict[str, Any] = field(default_factory=dict)
     journal: Journal = field(default_factory=Journal)
     done: bool = False
+    lives: int = 0
+
+    def begin_again(self, state: State) -> None:
+        self.done = False
+        self.lives += 1
+        self.journal.forget(state)
 
 
 class Caller:
@@ -99,6 +122,7 @@ class Caller:
         self.workflow_id = program.workflow_id
         self.dice = dice
         self._program = program
+        self._life = program.lives
         self._journal = program.journal
         self._client = client
         self._faults = faults
@@ -185,9 +209,20 @@ class Caller:
     async def _repeated(self, call: Callable[[], Awaitable[T]]) -> T:
         while True:
             try:
-                return await call()
+                told = await call()
             except errors.StoreUnavailableError:
                 await asyncio.sleep(self.dice.random() * AGAIN_MAX_S)
+            except Exception:
+                await self._if_it_counts()
+                raise
+            else:
+                await self._if_it_counts()
+                return told
+
+    async def _if_it_counts(self) -> None:
+        """What it is told may be gone already: then another life of the program asks again, and ends this one."""
+        if self._program.lives != self._life:
+            await asyncio.Event().wait()
 
     def _duplicates(self) -> int:
         if self.dice.random() >= self._faults().duplicate_message:

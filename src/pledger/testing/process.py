@@ -95,6 +95,7 @@ class Process:
         self.cut_off = False
         self.ended: str | None = None
         self._leaving = False
+        self._has_begun = False
         self._machines: list[Machine] = []
         self._code = code
         self.namespace = namespace
@@ -196,8 +197,26 @@ class Process:
                 self.end(f"could not start: {type(error).__name__}")
                 return
             self._engines.append(engine)
+        self._begin_programs()
+
+    def _begin_programs(self) -> None:
+        assert self._connection is not None
+        self._has_begun = True
         for program in self._programs:
-            self._tasks.append(self.loop.create_task(self._run(program, Client(connection)), name=program.workflow_id))
+            if not program.done:
+                run = self._run(program, Client(self._connection))
+                self._tasks.append(self.loop.create_task(run, name=program.workflow_id))
+
+    def begin_again(self) -> None:
+        """Its programs ask again for all that they want; see `Seats.went_back`."""
+        if self.alive and not self._leaving and self._has_begun:
+            self.loop.call_soon(self._begin_programs_again)
+
+    def _begin_programs_again(self) -> None:
+        if not self._leaving:
+            for task in self._tasks:
+                task.cancel()
+            self._begin_programs()
 
     def _new_engine(self, connection: Connection, task_queue: str) -> Engine:
         return Engine(

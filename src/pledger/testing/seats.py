@@ -13,6 +13,7 @@ from pledger.testing.process import Process, Surroundings
 from pledger.testing.scheduler import NodeClock
 
 if TYPE_CHECKING:
+    from pledger.store.memory import State
     from pledger.testing.conditions import Conditions
     from pledger.testing.journal import Program
 
@@ -110,6 +111,17 @@ class Seats:
         for life in self._lives:
             life.dispose()
 
+    # Fail-overs -------------------------------------------------------------------------------------------------------
+
+    def remember(self) -> None: ...
+
+    def went_back(self, _: None, state: State) -> None:
+        """It is told that something is lost: every client asks again for all that it wants."""
+        for program in self._programs:
+            program.begin_again(state)
+        for process in self.present():
+            process.begin_again()
+
     # Coming and going -------------------------------------------------------------------------------------------------
 
     def _sit_down(self, seat: Seat) -> None:
@@ -129,7 +141,7 @@ class Seats:
             namespace=seat.namespace,
             task_queues=seat.task_queues,
             limits=seat.limits,
-            programs=[each for each in self._programs if each.seat == number and not each.done],
+            programs=[each for each in self._programs if each.seat == number],
             on_end=lambda: self._stand_up(seat),
         )
         self._lives.append(seat.process)

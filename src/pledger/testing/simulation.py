@@ -73,7 +73,8 @@ class Simulation:
     deploy: workflows in place of those of the same name, in processes that start after some moment: until all have, old
     and new code work side by side. Runs of these may block meanwhile, and must go on in the end.
     retention: how long finished runs are kept, where the workflow says nothing else.
-    store: "memory", or "sqlite" for the real store on a simulated disk. durability: as in `connect`, of that one.
+    store: "memory", "sqlite" for the real store on a simulated disk, or "postgres" for a model of that store, with its
+    connections, hints and fail-overs. durability: as in `connect`, of that one.
     state: the ledger, as dictionaries. world: the outside. workflows: those of the end, by name. programs: the client
     programs with what they were told. hits: how often each fault happened. digest: equal for equal executions. now_s:
     virtual time since the start.
@@ -99,8 +100,8 @@ class Simulation:
     ) -> None:
         if workers < len(namespaces):
             raise UsageError("a simulation needs at least one worker for each namespace")
-        if store not in {"memory", "sqlite"}:
-            raise UsageError(f"store={store!r} is not known: use 'memory' or 'sqlite'.")
+        if store not in {"memory", "sqlite", "postgres"}:
+            raise UsageError(f"store={store!r} is not known: use 'memory', 'sqlite' or 'postgres'.")
         guards.install()
         self.seed = seed
         self.programs: list[Program] = []
@@ -119,6 +120,7 @@ class Simulation:
             faults=lambda: self._conditions.faults,
             hit=self._conditions.hit,
             began=self.auditor.attempt_began,
+            is_stale=self.auditor.is_stale,
             crowded=lambda worker, most: self.auditor.violated("limits are kept", f"{worker} runs more than {most}"),
         )
         surroundings = Surroundings(
@@ -139,11 +141,16 @@ class Simulation:
         dice = random.Random(f"operator {self.seed}")  # noqa: S311 - a test, no secret
         operator = Operator(*shared, dice, types=sorted(self.workflows), task_queues=task_queues)
         self._plan = FaultPlan(*shared, self.auditor, operator, self._dice)
+        self._plan.witnesses = (self.auditor, self.world, self._seats)
 
     def _new_ledger(self, store: str, durability: str) -> Ledger:
         if store == "memory":
             return MemoryLedger(self._conditions.store_ms)
-        # Imported here: whoever simulates in memory does not pay for SQLite.
+        # Imported here: whoever simulates in memory pays for no other store, and need not have installed it.
+        if store == "postgres":
+            from pledger.testing.server_ledger import ServerLedger  # noqa: PLC0415
+
+            return ServerLedger(self._conditions.store_ms, self._scheduler, fork(self._dice))
         from pledger.testing.sqlite_ledger import SqliteLedger  # noqa: PLC0415
 
         return SqliteLedger(

@@ -41,6 +41,7 @@ from pledger.testing.weather import READS, Weather
 
 if TYPE_CHECKING:
     from pledger.testing.audit import Auditor, Sight
+    from pledger.testing.handles import Witness
     from pledger.testing.process import Process
 
 #: How long a transaction waits for others: they are over at once, or their process is dead.
@@ -185,6 +186,19 @@ class SqliteLedger:
             return None
         self._auditor.damaged.add(run_key)
         return run_key
+
+    def make_stale(self, _: Process) -> bool:
+        return False
+
+    def find_out(self, process: Process) -> None: ...
+
+    def stop_following(self, _: Sequence[Witness]) -> bool:
+        return False
+
+    def fail_over(self) -> bool:
+        return False
+
+    def follow_again(self) -> None: ...
 
     def flaws(self) -> list[str]:
         """A power cut after the end takes nothing away, and the file is sound."""

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import random
 
     from pledger.machine.definitions import ActivityDefinition
+    from pledger.store.memory import State
     from pledger.testing.faults import Faults
 
 #: The longest that a slow outside system takes, in seconds.
@@ -63,8 +64,8 @@ class Activity:
 class World:
     """activities: by (run_id, event_id). effects: how often each was really done, by key; receipts: what was answered.
 
-    began: called as an attempt begins, before its code: the place to look whether it may. crowded: called when a worker
-    runs more attempts at a time than it may.
+    is_stale: whether an attempt is of a part of the ledger that is gone. began: called as an attempt begins, before its
+    code: the place to look whether it may. crowded: called when a worker runs more attempts at a time than it may.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class World:
         hit: Callable[[str], None],
         began: Callable[[Attempt, Activity], None],
         crowded: Callable[[str, int], None],
+        is_stale: Callable[[Attempt], bool] = lambda _: False,
     ) -> None:
         self.activities: dict[tuple[str, int], Activity] = {}
         self.effects: Counter[str] = Counter()
@@ -84,6 +86,7 @@ class World:
         self._faults = faults
         self._hit = hit
         self._began = began
+        self._is_stale = is_stale
         self._crowded = crowded
         self._running: Counter[str] = Counter()
 
@@ -182,16 +185,30 @@ class World:
     def _begin(self, worker: str) -> AttemptSeen:
         attempt = running.get()
         place = (attempt.identity.run_id, attempt.event_id)
-        activity = self.activities.get(place)
+        activity = None if self._is_stale(attempt) else self.activities.get(place)
         if activity is None:
             policy = attempt.command.options.retry
             maximum = (policy or DEFAULT_RETRY).maximum_attempts
-            activity = self.activities[place] = Activity(attempt.definition.name, maximum)
+            activity = Activity(attempt.definition.name, maximum)
+            if not self._is_stale(attempt):
+                self.activities[place] = activity
         seen = AttemptSeen(attempt.number, worker)
         activity.keys.add(attempt.idempotency_key)
         activity.attempts.append(seen)
         self._began(attempt, activity)
         return seen
+
+    def remember(self) -> dict[tuple[str, int], int]:
+        """How many attempts of each activity have begun."""
+        return {place: len(activity.attempts) for place, activity in self.activities.items()}
+
+    def went_back(self, known: dict[tuple[str, int], int], _: State) -> None:
+        """What the ledger does not know of any more is none of its attempts; effects stay."""
+        for place, activity in [*self.activities.items()]:
+            if place in known:
+                del activity.attempts[known[place] :]
+            else:
+                del self.activities[place]
 
 
 _current: contextvars.ContextVar[World] = contextvars.ContextVar("pledger_simulated_world")

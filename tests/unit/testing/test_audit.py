@@ -16,9 +16,10 @@ from pledger.engine.port.records import Outlook, SessionRow, TaskRow
 from pledger.history import events, transition
 from pledger.history.retry import RetryPolicyRecord
 from pledger.history.transition import StoredTransition, Transition
-from pledger.store.memory import State, pauses, retention
+from pledger.store.memory import State, losses, pauses, retention
 from pledger.store.memory.store import commit
 from pledger.testing.audit import Auditor
+from pledger.testing.tail import copy_of
 from pledger.testing.views import StateView
 from pledger.testing.world import Activity, AttemptSeen
 
@@ -266,7 +267,7 @@ def begin(ledger: Ledger, number: int, *earlier: int, event_id: int = 2, maximum
 
 
 class _Identity:
-    workflow_id = "w"
+    workflow_id, run_id = "w", "run"
 
 
 def test_attempts_that_may_begin(ledger: Ledger) -> None:
@@ -279,3 +280,45 @@ def test_attempts_that_may_not(ledger: Ledger) -> None:
     assert begin(ledger, 2, 1, 2, maximum=0) == ["attempts are counted"]
     ledger.violations.clear()
     assert begin(ledger, 3, 1, 2) == ["never more than maximum_attempts"]
+
+
+def once(ledger: Ledger, number: int = 1, *, args: bytes = b"[]", fence: int = 1) -> list[str]:
+    """As `begin`, of an activity that may run once, which the ledger may have forgotten meanwhile."""
+    attempt = Attempt.__new__(Attempt)
+    attempt.run_key, attempt.event_id, attempt.number, attempt.fence, attempt.row = (
+        ledger.run_key,
+        2,
+        number,
+        fence,
+        None,
+    )
+    attempt.identity = _Identity()  # type: ignore[assignment]
+    attempt.command = msgspec.structs.replace(SCHEDULE, args=args)
+    ledger.auditor.attempt_began(attempt, Activity("pay", 1, {"key"}, [AttemptSeen(number, "worker")]))
+    return [each.partition(":")[0] for each in ledger.violations]
+
+
+def test_what_may_run_once_does_so_whatever_the_ledger_has_forgotten(ledger: Ledger) -> None:
+    known = ledger.auditor.remember()
+    assert once(ledger) == once(ledger, args=b"[2]") == []
+    losses.declare_loss(ledger.state)
+    ledger.auditor.went_back(known, ledger.state)
+    assert once(ledger, args=b"[3]") == []  # of a worker that has not heard yet
+    assert once(ledger, fence=ledger.state.runs[ledger.run_key].fence) == ["what may run once runs once"]
+
+
+def test_after_a_loss_the_ledger_is_judged_by_what_it_still_has(ledger: Ledger) -> None:
+    known = ledger.auditor.remember()
+    state = copy_of(ledger.state)
+    ledger.judge(ledger.append(done()))
+    ledger.state = state
+    losses.declare_loss(state)
+    ledger.auditor.went_back(known, state)
+    run = state.runs[ledger.run_key]
+    state.sessions[ledger.session] = SessionRow(
+        ledger.session, "worker", "default", "default", "code", NOW, NOW + 10**6
+    )
+    state.runs[ledger.run_key] = msgspec.structs.replace(run, owner=ledger.session)
+    assert ledger.judge(ledger.append(done(), fence=1)) is Reply.LOST
+    assert ledger.judge(ledger.append(done(), fence=run.fence)) is Reply.WON
+    assert ledger.violations == []

@@ -1,0 +1,128 @@
+"""Reverts of what the engine, and the PostgreSQL store, do about a server that is not always there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from psycopg import errors as pg
+
+from pledger.engine import building
+from pledger.engine.limits import Limits
+from pledger.engine.port.answers import Answer, Reply, Sent
+from pledger.engine.port.operations import Append, Operation, Send
+from pledger.engine.runs import Runs
+from pledger.store.postgres import news
+from pledger.store.postgres.commit import Committer, Doubt
+from pledger.store.postgres.listening import Listener
+from pledger.testing import Faults
+from pledger.testing.server_ledger import ServerStore
+from tests.simulation.reverts.revert import Revert
+
+
+def nobody_looks_without_a_hint(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ServerStore, "look_every_s", NEVER_S)
+
+
+def a_listener_that_comes_back_says_nothing(patch: pytest.MonkeyPatch) -> None:
+    """Nobody looks for what was said while it was away."""
+    rule = Listener._hear
+
+    def hear(self: Listener, payload: str) -> None:
+        if payload != news.OF_ANYTHING:
+            rule(self, payload)
+
+    patch.setattr(Listener, "_hear", hear)
+
+
+def a_commit_in_doubt_is_taken_for_written(patch: pytest.MonkeyPatch) -> None:
+    async def resolve(self: Committer, _: Any, doubt: Doubt) -> list[Answer] | None:
+        await asyncio.sleep(0.01)
+        return doubt.answers or None
+
+    patch.setattr(Committer, "resolve", resolve)
+
+
+def a_commit_that_still_runs_is_taken_for_lost(patch: pytest.MonkeyPatch) -> None:
+    """So that it is written again, and the first time may come after the second."""
+
+    async def resolve(self: Committer, connection: Any, doubt: Doubt) -> list[Answer] | None:
+        found = await (await connection.execute(self._sql["read_mark"], [self._interest.name])).fetchall()
+        return doubt.answers if found == [(doubt.mark,)] else None
+
+    patch.setattr(Committer, "resolve", resolve)
+
+
+def what_takes_effect_late_is_not_looked_for(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ServerStore, "outlives_s", 0.0)
+
+
+def the_victim_of_a_deadlock_is_taken_for_written(patch: pytest.MonkeyPatch) -> None:
+    rule = Committer.write
+
+    async def write(self: Committer, connection: Any, batch: Sequence[Operation]) -> list[Answer]:
+        if not all(isinstance(each, Append | Send) for each in batch):
+            return await rule(self, connection, batch)
+        try:
+            return await self._write(connection, batch)
+        except pg.DeadlockDetected:
+            self.doubt = None
+            return [Reply.WON if isinstance(each, Append) else Sent(None) for each in batch]
+
+    patch.setattr(Committer, "write", write)
+
+
+def what_has_timed_out_is_not_written_again(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Runs, "failed", lambda self, built, error: None)
+
+
+def what_may_run_once_is_run_again_after_a_loss(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(building, "is_once", lambda command: False)
+
+
+NEVER_S = 1e9
+FINISHES = ("everything finishes",)
+#: A lease bounds how long nobody looks; here nobody dies.
+ALONE = {"limits": Limits(lease_ms=10**9)}
+SERVER: dict[str, Any] = {"store": "postgres"}
+
+REVERTS = [
+    Revert(nobody_looks_without_a_hint, FINISHES, Faults(notification_lost=1.0), options=ALONE, **SERVER),
+    Revert(
+        a_listener_that_comes_back_says_nothing,
+        FINISHES,
+        Faults(listener_stale=1.0),
+        options=ALONE,
+        settings={"pledger.testing.server_ledger.ServerStore.look_every_s": NEVER_S},
+        **SERVER,
+    ),
+    Revert(
+        a_commit_in_doubt_is_taken_for_written,
+        ("nothing acknowledged is lost", *FINISHES),
+        Faults(late_effect=0.1),
+        **SERVER,
+    ),
+    Revert(
+        a_commit_that_still_runs_is_taken_for_lost,
+        ("attempts are counted",),
+        Faults(late_effect=0.3, effect_refused=0.5),
+        **SERVER,
+    ),
+    Revert(what_takes_effect_late_is_not_looked_for, FINISHES, Faults(late_effect=0.05), **SERVER),
+    Revert(
+        the_victim_of_a_deadlock_is_taken_for_written,
+        ("nothing acknowledged is lost", *FINISHES),
+        Faults(deadlock_victim=0.1),
+        **SERVER,
+    ),
+    Revert(what_has_timed_out_is_not_written_again, FINISHES, Faults(statement_timeout=0.1), **SERVER),
+    Revert(
+        what_may_run_once_is_run_again_after_a_loss,
+        ("what may run once runs once",),
+        Faults(tail_lost=0.3),
+        ("at-most-once",) * 6,
+        **SERVER,
+    ),
+]
