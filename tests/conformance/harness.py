@@ -20,6 +20,7 @@ from pledger.history.transition import StoredTransition
 from pledger.store.memory import MemoryStore, State
 from pledger.store.postgres import PostgresStore
 from pledger.store.postgres.address import Address, parse_url
+from pledger.store.postgres.handle import PATIENCE_S
 from pledger.store.sqlite import SqliteStore, open_sqlite
 from pledger.store.sqlite.lane import Lane
 from tests import servers
@@ -91,7 +92,13 @@ def slow_sqlite_ledger(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Ledg
 def postgres_ledger(_: Path, __: pytest.MonkeyPatch) -> Ledger:
     clock = Clock()
     address = asyncio.run(empty_schema("conformance"))
-    return Ledger(clock, lambda: PostgresStore(address, clock=clock))
+
+    def opened() -> PostgresStore:
+        store = PostgresStore(address, clock=clock)
+        store.patience_s = PATIENCE_S  # as everybody has it: another test may end the sessions of all
+        return store
+
+    return Ledger(clock, opened)
 
 
 async def empty_schema(name: str) -> Address:

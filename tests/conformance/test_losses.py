@@ -62,7 +62,7 @@ async def test_keys_that_were_given_are_not_given_again(store: Store) -> None:
     assert born.chain_key > run.chain_key + 1_000
 
 
-async def test_runs_that_were_in_motion_are_in_doubt(store: Store, clock: Clock) -> None:
+async def test_runs_that_were_in_motion_are_told_from_those_that_slept(store: Store, clock: Clock) -> None:
     session = await open_session(store)
     owned = await owned_run(store, session, "owned")
     due = await ownerless_run(store, "due")
@@ -74,17 +74,28 @@ async def test_runs_that_were_in_motion_are_in_doubt(store: Store, clock: Clock)
     clock.now_ms += 1_000
     assert await store.declare_loss() == 3
     every = [each.run_key for each in (owned, due, asleep, woken, closed)]
-    assert await store.read_losses(every) == {owned.run_key, due.run_key, woken.run_key}
-    assert await store.read_losses([asleep.run_key]) == frozenset()
+    moved = {owned.run_key: True, due.run_key: True, asleep.run_key: False, woken.run_key: True}
+    assert await store.read_losses(every) == moved
+    assert await store.read_losses([closed.run_key]) == {}
     assert (await store.read_run(asleep.run_key)).due_ms == NOW + 60_000
     later = await ownerless_run(store, "later")
-    assert await store.read_losses([later.run_key]) == frozenset()
+    assert await store.read_losses([later.run_key]) == {}
 
 
 async def test_a_second_loss_is_declared_like_the_first(store: Store) -> None:
     run = await ownerless_run(store)
     assert [await store.declare_loss(), await store.declare_loss()] == [1, 1]
-    assert await store.read_losses([run.run_key]) == {run.run_key}
+    assert await store.read_losses([run.run_key]) == {run.run_key: True}
+
+
+async def test_a_run_that_moved_once_has_moved_though_it_slept_at_the_next_loss(store: Store, clock: Clock) -> None:
+    run = await owned_run(store, await open_session(store))
+    assert await store.declare_loss() == 1
+    [claimed] = await claim(store, await open_session(store))
+    assert await write(store, Release(run.run_key, claimed.fence, NOW + 60_000)) is Reply.WON
+    clock.now_ms += 1_000
+    assert await store.declare_loss() == 1
+    assert await store.read_losses([run.run_key]) == {run.run_key: True}
 
 
 @pytest.mark.parametrize("claimed", [True, False])

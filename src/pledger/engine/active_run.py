@@ -21,7 +21,8 @@ class ActiveRun:
     head, last_event, time_ms: of its newest durable transition. code: identity last recorded in its history.
     deadline_ms: when the run times out, or None. in_flight: a transition is being committed (at most one).
     held: it is paused, and makes no transition until it leaves or is resumed.
-    in_doubt: the ledger may have lost its newest transitions; what may run once only may have run.
+    in_doubt: the ledger may have lost its newest transitions; what may run once only may have run. slept: it may have
+    if a message woke the run, which is lost too.
     gone: it left memory; nothing may act for it any more. taken: message_keys that became inputs; delivered: those of
     them whose transition is durable.
     waiting: called, with the machine at rest, once nothing is in flight (queries).
@@ -50,6 +51,7 @@ class ActiveRun:
         "ready",
         "releasing",
         "run_key",
+        "slept",
         "taken",
         "time_ms",
         "waiting",
@@ -75,6 +77,7 @@ class ActiveRun:
         self.taken: set[int] | None = None
         self.delivered: tuple[int, ...] = ()
         self.in_doubt = False
+        self.slept = False
         self.in_flight = False
         self.ready = False
         self.releasing = False

@@ -137,7 +137,7 @@ class Loader:
             machine.identity, machine, run_key=row.run_key, chain_key=row.chain_key, fence=row.fence, head=row.head
         )
         try:
-            run.in_doubt = bool(await self._store.read_losses([row.run_key]))
+            await self._doubt(run)
             await self._replay(run, row)
             with_row = await self._take_mail(run)
         except BaseException as error:
@@ -160,6 +160,14 @@ class Loader:
         if row.claims:
             self._committer.submit(ConfirmClaim(row.run_key, row.fence), lambda _: None)
 
+    async def _doubt(self, run: ActiveRun) -> None:
+        """May the run have gone on in a part of the ledger that is gone? A signal, given again or timed out in the end,
+        may lead to what it has led to there; so may a request to cancel that is given again."""
+        moved = (await self._store.read_losses([run.run_key])).get(run.run_key)
+        if moved is not None:
+            run.in_doubt = moved or bool(run.machine.definition.signals)
+            run.slept = not moved
+
     async def _replay(self, run: ActiveRun, row: RunRow) -> None:
         reader = HistoryReader(self._store, row.run_key, row.run_id)
         while reader.last_event < row.last_event and (page := await reader.next_page()):
@@ -167,6 +175,8 @@ class Loader:
                 run.deadline_ms = page[0].inputs[0].deadline_ms
             await in_callback(self._loop, functools.partial(run.machine.replay_all, page))
             run.last_event = reader.last_event
+            if run.slept and any(isinstance(each, events.CancelRequested) for found in page for each in found.inputs):
+                run.in_doubt = True
         reader.check_end(row)
         run.time_ms, run.code = reader.time_ms, reader.code
 
@@ -243,6 +253,7 @@ def take_message(run: ActiveRun, message: Message) -> None:
             run.add(events.SignalReceived(message.name, message.body, message.message_id), message.message_key)
         case "cancel":
             reason = message.body.decode(errors="replace")
+            run.in_doubt = run.in_doubt or run.slept
             run.add(events.CancelRequested(reason, message.message_id), message.message_key)
         case unknown:
             raise errors.InternalError(f"{run.identity} has a message of the unknown kind {unknown!r}")

@@ -203,7 +203,7 @@ class Losses(Protocol):
     or a copy of an earlier moment was put in its place."""
 
     async def declare_loss(self) -> int:
-        """Make the ledger safe to go on from; how many runs are in doubt, see `read_losses`.
+        """Make the ledger safe to go on from; how many runs were in motion, see `read_losses`.
 
         What was committed and is gone is known to processes that may still be alive, and was acknowledged to others.
         So every session ends, and every open run gets a fence and every later row a key that was never given: whatever
@@ -211,9 +211,10 @@ class Losses(Protocol):
         """
         ...
 
-    async def read_losses(self, run_keys: Sequence[int]) -> frozenset[int]:
-        """Those of the runs that may have gone on in the part that is gone: what they ask for next may have been done
-        already. All of them stay in doubt to their end."""
+    async def read_losses(self, run_keys: Sequence[int]) -> Mapping[int, bool]:
+        """Of the runs that were open then, whether they were in motion, to their end. One that was may have gone on in
+        the part that is gone: what it asks for next may have been done already. One that slept may have if a message
+        woke it, which is gone too."""
         ...
 
 

@@ -14,8 +14,8 @@ from pledger.store.memory.state import State
 
 def declare_loss(state: State) -> int:
     now = state.clock()
-    in_doubt = {run_key for run_key in state.open_runs if _may_have_moved(state, state.runs[run_key], now)}
-    state.losses |= in_doubt
+    moved = {run_key: _may_have_moved(state, state.runs[run_key], now) for run_key in state.open_runs}
+    state.losses |= {run_key: each or state.losses.get(run_key, False) for run_key, each in moved.items()}
     state.keys = itertools.count(next(state.keys) + JUMP)
     state.sessions.clear()
     state.wakes.clear()
@@ -28,15 +28,16 @@ def declare_loss(state: State) -> int:
             if task.state == "started" or (task.state == "queued" and task.due_ms <= now):
                 expires_ms = 0 if task.cancel_requested else task.expires_ms
                 tasks[event_id] = replace(task, state="queued", owner=None, due_ms=0, lost=True, expires_ms=expires_ms)
-    return len(in_doubt)
+    return sum(state.losses[run_key] for run_key in moved)
 
 
-def read_losses(state: State, run_keys: Sequence[int]) -> frozenset[int]:
-    return frozenset(state.losses.intersection(run_keys))
+def read_losses(state: State, run_keys: Sequence[int]) -> dict[int, bool]:
+    return {run_key: state.losses[run_key] for run_key in run_keys if run_key in state.losses}
 
 
 def _may_have_moved(state: State, run: RunRow, now_ms: int) -> bool:
-    """Not one that sleeps, and is to sleep on: nothing that the ledger knows of could wake it meanwhile."""
+    """Not one that sleeps, and is to sleep on: nothing that the ledger knows of could wake it meanwhile. A message may
+    have, which is gone too."""
     if run.owner is not None or run.due_ms is None or run.due_ms <= now_ms:
         return True
     return bool(state.tasks.get(run.run_key) or state.waiting(run.chain_key))

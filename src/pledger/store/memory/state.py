@@ -29,7 +29,7 @@ class State:
     unkept: keys of messages whose id needs no memory beyond delivery. wakes: owned runs that another process wrote to.
     tried: of runs that were blocked, the event at which that was, and the codes that failed there.
     leftovers: forgotten runs that still have some of their history. duties: (owner, until_ms) of each chore, by
-    namespace and name. losses: runs in doubt, see `losses`. listeners: called with the handle that wrote, after
+    namespace and name. losses: see `Losses.read_losses`. listeners: called with the handle that wrote, after
     every write.
     """
 
@@ -52,7 +52,7 @@ class State:
     tried: dict[int, tuple[int, list[str]]] = field(default_factory=dict)
     leftovers: set[int] = field(default_factory=set)
     duties: dict[tuple[str, str], tuple[int | None, int]] = field(default_factory=dict)
-    losses: set[int] = field(default_factory=set)
+    losses: dict[int, bool] = field(default_factory=dict)
     listeners: list[Callable[[object], None]] = field(default_factory=list)
 
     def run(self, run_key: int) -> RunRow:

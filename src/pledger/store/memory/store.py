@@ -264,9 +264,9 @@ class MemoryStore(MemoryHandle, MemoryTransactions):
     async def declare_loss(self) -> int:
         return await self._change(losses.declare_loss)
 
-    async def read_losses(self, run_keys: Sequence[int]) -> frozenset[int]:
+    async def read_losses(self, run_keys: Sequence[int]) -> dict[int, bool]:
         # Almost always there are none: then nobody asks anything.
-        return await self._call(losses.read_losses, run_keys) if self.state.losses else frozenset()
+        return await self._call(losses.read_losses, run_keys) if self.state.losses else {}
 
     # The whole --------------------------------------------------------------------------------------------------------
 

@@ -31,10 +31,10 @@ class PostgresLosses(PostgresHandle):
     async def declare_loss(self) -> int:
         return await self._transact(self._declare)
 
-    async def read_losses(self, run_keys: Sequence[int]) -> frozenset[int]:
+    async def read_losses(self, run_keys: Sequence[int]) -> dict[int, bool]:
         if not self._has_losses:
-            return frozenset()
-        return frozenset(run_key for (run_key,) in await self._rows("read_losses", list(run_keys)))
+            return {}
+        return dict(await self._rows("read_losses", list(run_keys)))
 
     async def _declare(self, connection: psycopg.AsyncConnection[Any]) -> int:
         """In the order in which everybody locks: sessions, runs, tasks."""
@@ -43,13 +43,13 @@ class PostgresLosses(PostgresHandle):
         await connection.execute("SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = '20 s'", prepare=False)
         await connection.execute(sql["lock_timeline"], [_LOCK_KEY])
         await connection.execute(sql["end_all_sessions"])
-        in_doubt = await (await connection.execute(sql["note_losses"], [self._now()])).fetchall()
+        noted = await (await connection.execute(sql["note_losses"], [self._now()])).fetchall()
         await connection.execute(sql["fence_runs"], [JUMP])
         await connection.execute(sql["lose_tasks"], [self._now()])
         await connection.execute(sql["drop_all_wakes"])
         await connection.execute(sql["jump_keys"], [JUMP, self.address.schema])
         await connection.execute(sql["keep_declared"])
-        return len(in_doubt)
+        return sum(moved for (moved,) in noted)
 
     async def _greet(self, connection: psycopg.AsyncConnection[Any], timeline: int | None) -> None:
         """Before a new connection is used: has the ledger gone back since it was last seen? Once it is open."""

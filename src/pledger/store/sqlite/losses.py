@@ -19,15 +19,16 @@ class SqliteLosses(SqliteHandle):
         now_ms = self._now()
 
         def declare(cursor: Cursor) -> int:
-            in_doubt = cursor.rows(_SQL["note_losses"], (now_ms,))
+            noted = cursor.rows(_SQL["note_losses"], (now_ms,))
             cursor.execute(_SQL["lose_tasks"], (now_ms,))
             cursor.execute(_SQL["fence_runs"], (JUMP,))
             cursor.execute(_SQL["jump_keys"], (JUMP,))
             cursor.execute(_SQL["end_all_sessions"], ())
             cursor.execute(_SQL["drop_all_wakes"], ())
-            return len(in_doubt)
+            return sum(moved for (moved,) in noted)
 
         return await self._submit(declare, durable=True)
 
-    async def read_losses(self, run_keys: Sequence[int]) -> frozenset[int]:
-        return frozenset(run_key for (run_key,) in self._rows(_SQL["read_losses"], json.dumps(list(run_keys))))
+    async def read_losses(self, run_keys: Sequence[int]) -> dict[int, bool]:
+        found = self._rows(_SQL["read_losses"], json.dumps(list(run_keys)))
+        return {run_key: bool(moved) for run_key, moved in found}

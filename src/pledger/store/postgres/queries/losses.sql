@@ -2,7 +2,7 @@
 -- clock.
 
 -- name: read_losses
-SELECT run_key FROM pledger.loss WHERE run_key = ANY($1::bigint[]);
+SELECT run_key, moved FROM pledger.loss WHERE run_key = ANY($1::bigint[]);
 
 -- name: has_losses
 SELECT EXISTS (SELECT FROM pledger.loss AS loss JOIN pledger.run AS run USING (run_key) WHERE run.closed_ms IS NULL);
@@ -11,17 +11,19 @@ SELECT EXISTS (SELECT FROM pledger.loss AS loss JOIN pledger.run AS run USING (r
 DELETE FROM pledger.session;
 
 -- name: note_losses
--- Not those that sleep, and are to sleep on: nothing that the ledger knows of could wake them in the part that is gone.
-INSERT INTO pledger.loss AS loss (run_key, last_event, declared_ms)
-SELECT run.run_key, run.last_event, clock.now_ms
-FROM pledger.run AS run, (SELECT coalesce($1::bigint, pledger.now_ms()) AS now_ms) AS clock
-WHERE run.closed_ms IS NULL AND (
+-- Those that sleep, and are to sleep on, have not moved: nothing that the ledger knows of could wake them in the part that is
+-- gone. A message may have, which is gone with it.
+INSERT INTO pledger.loss AS loss (run_key, last_event, declared_ms, moved)
+SELECT
+    run.run_key, run.last_event, clock.now_ms,
     run.owner IS NOT NULL OR run.due_ms IS NULL OR run.due_ms <= clock.now_ms
     OR EXISTS (SELECT FROM pledger.task AS task WHERE task.run_key = run.run_key)
     OR EXISTS (SELECT FROM pledger.message AS sent WHERE sent.chain_key = run.chain_key AND sent.verdict IS NULL)
-)
-ON CONFLICT (run_key) DO UPDATE SET last_event = excluded.last_event, declared_ms = excluded.declared_ms
-RETURNING run_key;
+FROM pledger.run AS run, (SELECT coalesce($1::bigint, pledger.now_ms()) AS now_ms) AS clock
+WHERE run.closed_ms IS NULL
+ON CONFLICT (run_key) DO UPDATE SET
+    last_event = excluded.last_event, declared_ms = excluded.declared_ms, moved = loss.moved OR excluded.moved
+RETURNING moved;
 
 -- name: fence_runs
 UPDATE pledger.run SET
@@ -66,6 +68,6 @@ INSERT INTO pledger.meta (name, value) VALUES ('declared_ms', pledger.now_ms()::
 ON CONFLICT (name) DO UPDATE SET value = excluded.value;
 
 -- name: count_losses
--- Open runs in doubt, and when the newest loss was declared.
-SELECT count(*), max(loss.declared_ms) FROM pledger.loss AS loss JOIN pledger.run AS run USING (run_key)
+-- Open runs that may have gone on in the part that is gone, and when the newest loss was declared.
+SELECT count(*) FILTER (WHERE loss.moved), max(loss.declared_ms) FROM pledger.loss AS loss JOIN pledger.run AS run USING (run_key)
 WHERE run.closed_ms IS NULL;

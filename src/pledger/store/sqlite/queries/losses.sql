@@ -2,19 +2,22 @@
 -- and keys go ahead.
 
 -- name: read_losses
-SELECT run_key FROM pledger_loss WHERE run_key IN (SELECT value FROM json_each(?));
+SELECT run_key, moved FROM pledger_loss WHERE run_key IN (SELECT value FROM json_each(?));
 
 -- name: note_losses
--- Not those that sleep, and are to sleep on: nothing that the ledger knows of could wake them in the part that is gone.
-INSERT OR REPLACE INTO pledger_loss (run_key, last_event, declared_ms)
-SELECT run.run_key, run.last_event, clock.now_ms
-FROM pledger_run AS run, (SELECT coalesce(?1, (SELECT now_ms FROM pledger_clock)) AS now_ms) AS clock
-WHERE run.closed_ms IS NULL AND (
+-- Those that sleep, and are to sleep on, have not moved: nothing that the ledger knows of could wake them in the part that is
+-- gone. A message may have, which is gone with it.
+INSERT INTO pledger_loss AS loss (run_key, last_event, declared_ms, moved)
+SELECT
+    run.run_key, run.last_event, clock.now_ms,
     run.owner IS NOT NULL OR run.due_ms IS NULL OR run.due_ms <= clock.now_ms
     OR EXISTS (SELECT 1 FROM pledger_task AS task WHERE task.run_key = run.run_key)
     OR EXISTS (SELECT 1 FROM pledger_message AS sent WHERE sent.chain_key = run.chain_key AND sent.verdict IS NULL)
-)
-RETURNING run_key;
+FROM pledger_run AS run, (SELECT coalesce(?1, (SELECT now_ms FROM pledger_clock)) AS now_ms) AS clock
+WHERE run.closed_ms IS NULL
+ON CONFLICT (run_key) DO UPDATE SET
+    last_event = excluded.last_event, declared_ms = excluded.declared_ms, moved = max(loss.moved, excluded.moved)
+RETURNING moved;
 
 -- name: lose_tasks
 UPDATE pledger_task
