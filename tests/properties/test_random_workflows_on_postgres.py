@@ -55,8 +55,10 @@ async def refuse(number: int) -> int:
 DEFINITIONS: Final = (Interpreter, echo, echo_plainly, echo_at_last, refuse)
 
 
+@pytest.fixture(scope="module")
 def drawn() -> list[Program]:
-    """The same ones in every run, from all over what can be drawn; large ones, since small ones show little."""
+    """The same ones in every run, from all over what can be drawn; large ones, since small ones show little. Before any
+    worker is there, whose threads would draw in between."""
     programs: list[Program] = []
 
     @given(PROGRAMS)
@@ -101,15 +103,15 @@ async def run_all(client: Client, programs: list[Program]) -> None:
         assert result == right, program
 
 
-def test_programs_give_what_they_must(ledger: Ledger) -> None:
+def test_programs_give_what_they_must(drawn: list[Program], ledger: Ledger) -> None:
     async def live() -> None:
         async with ledger.connect() as client, ledger.worker(client, *DEFINITIONS):
-            await run_all(client, drawn()[::2])
+            await run_all(client, drawn[::2])
 
     asyncio.run(live())
 
 
-def test_programs_give_the_same_while_their_workers_stand_still(ledger: Ledger) -> None:
+def test_programs_give_the_same_while_their_workers_stand_still(drawn: list[Program], ledger: Ledger) -> None:
     """Each of two workers in turn, until the other one has buried it; then it wakes, and nothing is its own."""
 
     async def is_buried(client: Client, sessions: set[int]) -> bool:
@@ -123,10 +125,9 @@ def test_programs_give_the_same_while_their_workers_stand_still(ledger: Ledger) 
             victim.thaw()
 
     async def live(one: WorkerProcess, other: WorkerProcess) -> None:
-        async with ledger.connect() as client:
-            troubling = asyncio.create_task(trouble(client, [one, other, one]))
-            await run_all(client, drawn()[1::2])
-            await troubling
+        async with ledger.connect() as client, asyncio.TaskGroup() as group:
+            group.create_task(trouble(client, [one, other, one]))
+            group.create_task(run_all(client, drawn[1::2]))
 
     with worker_process(ledger, *DEFINITIONS) as one, worker_process(ledger, *DEFINITIONS) as other:
         asyncio.run(live(one, other))
