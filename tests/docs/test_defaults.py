@@ -103,6 +103,7 @@ def expected() -> dict[str, float]:
         "the same when a ledger is opened": handle.OPENING_PATIENCE_S,
         "wait for somebody else's lock": number(links.settings(durable=True)["lock_timeout"]),
         "rest inside a transaction": number(links.settings(durable=True)["idle_in_transaction_session_timeout"]),
+        "a transaction of a worker's": number(links.TRANSACTION_MAX),
         "tries of a transaction that others were in the way of": commit.TRIES,
         "oldest server": links.SERVER_MIN,
     }

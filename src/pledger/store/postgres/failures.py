@@ -75,7 +75,7 @@ _REFUSALS: Final = (
 
 def is_of_the_connection(error: BaseException | None) -> bool:
     """Whether the server was not there, or went away, and may be back soon; nothing that it has refused."""
-    if isinstance(error, pg.IdleInTransactionSessionTimeout):
+    if isinstance(error, (pg.IdleInTransactionSessionTimeout, pg.TransactionTimeout)):
         return True
     if not isinstance(error, psycopg.OperationalError):
         return False

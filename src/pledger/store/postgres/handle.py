@@ -54,7 +54,7 @@ class PostgresHandle:
         self._clock = clock
         said = settings(durable=durable)
         self._budget, self._ears = Budget(CONNECTIONS_MAX), Budget(LISTENERS_MAX)
-        self._writer = Link(address, "writer", said, self._budget)
+        self._writer = Link(address, "writer", said, self._budget, locks=True)
         self._reader = Link(address, "reader", said, self._budget)
         self._lists = Link(address, "lists", said, self._budget)
         self._heart = BlockingLink(address, "heartbeat", said, self._budget)

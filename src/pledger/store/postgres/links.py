@@ -61,6 +61,13 @@ _SETTINGS: Final = {
     "timezone": "UTC",
 }
 
+#: Statements that are sent without an end of their round trip leave the server waiting for the next one with all locks,
+#: and to it that is no rest: a process that is stopped just there would hold them for as long as it lives. From this
+#: version on the server can be asked to end a transaction whatever it waits for.
+HAS_TRANSACTION_TIMEOUT: Final = 170_000
+#: Of transactions of the one connection that takes locks. More than a slow disk takes, less than two leases.
+TRANSACTION_MAX: Final = "8 s"
+
 _CHECK: Final = "SELECT current_setting('server_version_num')::int, pg_is_in_recovery()"
 #: Of the server's history, as the name of its newest log file begins: it changes at once when a replica is promoted.
 _TIMELINE: Final = "SELECT ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::bigint"
@@ -85,16 +92,19 @@ class Link:
     """One connection of the event loop, for one user at a time. Opened when first used.
 
     patience_s: for how long a server that cannot be reached is tried again, before that is an error. greeting: what is
-    done with each new connection first.
+    done with each new connection first. locks: whether its transactions take locks that others may wait for.
     """
 
-    def __init__(self, address: Address, purpose: str, settings: Mapping[str, str], budget: Budget) -> None:
+    def __init__(
+        self, address: Address, purpose: str, settings: Mapping[str, str], budget: Budget, *, locks: bool = False
+    ) -> None:
         self.address = address
         self.patience_s = 0.0
         self.greeting: Greeting | None = None
         self._budget = budget
         self._purpose = purpose
         self._settings = settings
+        self._locks = locks
         self._told = False
         self._lock = asyncio.Lock()
         self._connection: psycopg.AsyncConnection[Any] | None = None
@@ -170,7 +180,9 @@ class Link:
             try:
                 [found] = await (await connection.execute(_CHECK)).fetchall()
                 check_server(found, self.address)
-                await connection.execute(_set(self._settings), prepare=False)
+                bounded = self._locks and connection.info.server_version >= HAS_TRANSACTION_TIMEOUT
+                more = {"transaction_timeout": TRANSACTION_MAX} if bounded else {}
+                await connection.execute(_set({**self._settings, **more}), prepare=False)
                 if self.greeting is not None:
                     await self.greeting(connection, await timeline(connection))
             except BaseException:

@@ -17,6 +17,7 @@ from psycopg import errors as pg
 
 from pledger.errors import StoreUnavailableError
 from pledger.store.postgres.address import Address
+from pledger.store.postgres.links import HAS_TRANSACTION_TIMEOUT
 from pledger.store.postgres.statements import load_steps
 from pledger.store.versions import check_version, compatible_from
 
@@ -73,6 +74,8 @@ async def migrate(
 async def _lock_migrations(connection: psycopg.AsyncConnection[Any], address: Address) -> None:
     """For the rest of the transaction. Whoever dies in it gives the lock back, with all that it did."""
     limits = f"SET LOCAL lock_timeout = {int(_WAIT_S * 1000)}; SET LOCAL statement_timeout = 0"
+    if connection.info.server_version >= HAS_TRANSACTION_TIMEOUT:
+        limits += "; SET LOCAL transaction_timeout = 0"
     await connection.execute(limits, prepare=False)
     await connection.execute("SELECT pg_advisory_xact_lock($1::bigint)", [_lock_key(address.schema)])
     await connection.execute(f"SET LOCAL lock_timeout = {_STEP_LOCK_MS}", prepare=False)

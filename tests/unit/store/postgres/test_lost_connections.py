@@ -222,3 +222,26 @@ async def test_who_stands_still_between_two_round_trips_holds_no_lock_for_long(
     assert len(await other.read_inbox(run.chain_key)) == 1
     await still.close()
     await other.close()
+
+
+async def test_who_stands_still_within_a_round_trip_holds_no_lock_for_long_either(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stopped between two statements that go out together: to the server that is no rest, whatever it waits for."""
+    monkeypatch.setattr(links, "TRANSACTION_MAX", "200 ms")
+    still, other = await open_postgres(url), await open_postgres(url)
+    run = await owned_run(still, await open_session(still))
+    answers: list[Any] = []
+
+    async def stand_still() -> None:
+        async with still._writer.use() as connection, links.pipelined(connection):
+            await connection.execute("BEGIN")
+            await connection.execute(still._sql["lock_runs"], [[run.run_key], []])
+            answers.append(await write(other, append(run)))  # it waits, but less than for ever
+
+    with pytest.raises(StoreUnavailableError):
+        await stand_still()
+    assert answers == [Reply.WON]
+    assert await write(still, signal(run)) == Sent(run.owner)
+    await still.close()
+    await other.close()
