@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -18,12 +20,24 @@ from tests.conformance.harness import append, open_session, owned_run, signal, s
 
 
 def end_sessions(url: str, purpose: str) -> None:
-    """What an administrator, a crash or a broken network does to them."""
+    """What an administrator, a crash or a broken network does to them; to those of this process, since other tests
+    share the server. (Over a Unix socket they have no port.)"""
     with psycopg.connect(url.partition("?")[0], autocommit=True) as connection:
-        ours = f"pledger {purpose}"
         connection.execute(
-            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = %s", [ours]
+            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity "
+            "WHERE application_name = %s AND (client_port = ANY(%s) OR client_port = -1)",
+            [f"pledger {purpose}", own_ports()],
         )
+
+
+def own_ports() -> list[int]:
+    """Of this process's connections."""
+    names = set()
+    for file in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # that of this very list is closed by now
+            names.add(str(file.readlink()))
+    lines = [line.split() for table in ("tcp", "tcp6") for line in Path("/proc/net", table).read_text().splitlines()]
+    return [int(line[1].rpartition(":")[2], 16) for line in lines if f"socket:[{line[9]}]" in names]
 
 
 def once(action: Callable[[], None]) -> Callable[[str], None]:
