@@ -150,6 +150,7 @@ class Client:
         if not id:
             raise errors.UsageError(f"workflow {name!r} needs an id: a name of yours for this piece of work")
         check_id(id, f"the id of a run of workflow {name!r}")
+        check_id(task_queue, f"the task queue of workflow {id!r}")
         if execution_timeout is not None and execution_timeout <= timedelta(0):
             raise errors.InvalidPolicyError(
                 f"execution_timeout of workflow {id!r} ({name}) is {execution_timeout.total_seconds():g} s; it must be "
@@ -226,7 +227,10 @@ class Client:
         """A handle on a run that was started elsewhere; without run_id the newest run of the id.
 
         workflow: its definition, so that results come back as the annotated type. Nothing is asked of the store yet.
+        Raises UsageError for an id that no run can have.
         """
+        check_id(workflow_id, "the id of a run")
+        check_id(run_id or "", f"the run id of workflow {workflow_id!r}")
         return WorkflowHandle(self, workflow_id, run_id, None if workflow is None else WorkflowDefinition.of(workflow))
 
     @contextlib.asynccontextmanager
@@ -390,8 +394,10 @@ class Client:
 
 
 def check_id(given: str, what: str) -> None:
-    """Raises UsageError for an id that is too long, or holds half of a surrogate pair."""
+    """Raises UsageError for an id or a name that is too long, or holds what not every database keeps."""
     if len(given) > ID_CHARACTERS_MAX:
         raise errors.UsageError(f"{what} has {len(given)} characters, the most is {ID_CHARACTERS_MAX}; use a digest")
+    if "\0" in given:
+        raise errors.UsageError(f"{what}, {given!r}, holds a NUL character, which PostgreSQL does not keep in a name")
     if _SURROGATE.search(given) is not None:
         raise errors.UsageError(f"{what}, {given!r}, holds half of a surrogate pair, which no database keeps")

@@ -306,6 +306,6 @@ async def test_a_start_out_of_reach_of_unicode_is_refused_alone(postgres_shop: S
     shop = postgres_shop
     async with shop.ledger.connect() as client, await psycopg.AsyncConnection.connect(shop.conninfo) as connection:
         with pytest.raises(UsageError, match="NUL"):
-            await client.start_workflow(fulfil, "o-1", id="o\0", connection=connection)
+            await client.start_workflow("ful\0fil", "o-1", id="o-1", connection=connection)
         await shop.insert(connection, "o-1")
     assert shop.orders() == ["o-1"]

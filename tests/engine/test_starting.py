@@ -369,8 +369,17 @@ async def test_nothing_is_started_by_a_start_that_was_refused(ledger: Ledger) ->
     assert made == ["Ada", "Eve"]
 
 
-@pytest.mark.parametrize(("given", "why"), [("x" * 1_001, "has 1001 characters"), ("a\ud800", "surrogate")])
+@pytest.mark.parametrize(
+    ("given", "why"), [("x" * 1_001, "has 1001 characters"), ("a\ud800", "surrogate"), ("a\0b", "NUL")]
+)
 async def test_an_id_that_cannot_be_kept_is_refused(ledger: Ledger, given: str, why: str) -> None:
+    """By every store alike, and wherever it is given: a ledger may move from one to the other."""
     async with ledger.connect() as client:
         with pytest.raises(UsageError, match=why):
             await client.start_workflow("greet", id=given)
+        with pytest.raises(UsageError, match=why):
+            await client.start_workflow("greet", id="order-1", task_queue=given)
+        with pytest.raises(UsageError, match=why):
+            client.handle(given)
+        with pytest.raises(UsageError, match=why):
+            client.handle("order-1", run_id=given)
