@@ -102,6 +102,8 @@ def expected() -> dict[str, float]:
         "wait for a server that went away": handle.PATIENCE_S,
         "the same when a ledger is opened": handle.OPENING_PATIENCE_S,
         "wait for somebody else's lock": number(links.settings(durable=True)["lock_timeout"]),
+        "one statement": links.STATEMENT_TIMEOUT_S,
+        "second look after a lost connection": postgres.PostgresStore.outlives_s,
         "rest inside a transaction": number(links.settings(durable=True)["idle_in_transaction_session_timeout"]),
         "a transaction of a worker's": number(links.TRANSACTION_MAX),
         "tries of a transaction that others were in the way of": commit.TRIES,

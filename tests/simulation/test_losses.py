@@ -16,7 +16,7 @@ from pledger.errors import ActivityError
 from pledger.testing import Caller, Faults, Simulation, SimulationFailedError
 from tests.reference.activities import ACTIVITIES, once
 
-SEEDS = range(20)
+SEEDS = range(8)
 
 
 @workflow.defn

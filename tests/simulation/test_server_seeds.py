@@ -15,7 +15,7 @@ from tests.simulation.running import case, simulate
 from tests.simulation.seeds import chunks, run_chunk
 
 #: What `make test` runs. About 150 ms each on one core.
-SEEDS = range(320)
+SEEDS = range(240)
 CHUNK = 10
 
 

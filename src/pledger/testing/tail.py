@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from pledger.store.memory import State, losses
@@ -47,6 +47,8 @@ def _copy(value: Any) -> Any:
     """Of the containers; what is in them never changes."""
     if isinstance(value, dict):
         return {key: _copy(each) for key, each in value.items()}
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **{each.name: _copy(getattr(value, each.name)) for each in fields(value)})
     if isinstance(value, list):
         return list(value)
     return set(value) if isinstance(value, set) else value

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -84,45 +85,47 @@ def what_may_run_once_is_run_again_after_a_loss(patch: pytest.MonkeyPatch) -> No
 
 NEVER_S = 1e9
 FINISHES = ("everything finishes",)
+#: What does not finish then never will, and costs less than ten minutes of it.
+SOON = {"settle": timedelta(minutes=2)}
 #: A lease bounds how long nobody looks; here nobody dies.
-ALONE = {"limits": Limits(lease_ms=10**9)}
-SERVER: dict[str, Any] = {"store": "postgres"}
+ALONE = {**SOON, "limits": Limits(lease_ms=10**9)}
+ON_A_SERVER: dict[str, Any] = {"store": "postgres", "options": SOON}
 
 REVERTS = [
-    Revert(nobody_looks_without_a_hint, FINISHES, Faults(notification_lost=1.0), options=ALONE, **SERVER),
+    Revert(nobody_looks_without_a_hint, FINISHES, Faults(notification_lost=1.0), options=ALONE, store="postgres"),
     Revert(
         a_listener_that_comes_back_says_nothing,
         FINISHES,
         Faults(listener_stale=1.0),
         options=ALONE,
         settings={"pledger.testing.server_ledger.ServerStore.look_every_s": NEVER_S},
-        **SERVER,
+        store="postgres",
     ),
     Revert(
         a_commit_in_doubt_is_taken_for_written,
         ("nothing acknowledged is lost", *FINISHES),
         Faults(late_effect=0.1),
-        **SERVER,
+        **ON_A_SERVER,
     ),
     Revert(
         a_commit_that_still_runs_is_taken_for_lost,
         ("attempts are counted",),
         Faults(late_effect=0.3, effect_refused=0.5),
-        **SERVER,
+        **ON_A_SERVER,
     ),
-    Revert(what_takes_effect_late_is_not_looked_for, FINISHES, Faults(late_effect=0.05), **SERVER),
+    Revert(what_takes_effect_late_is_not_looked_for, FINISHES, Faults(late_effect=0.05), **ON_A_SERVER),
     Revert(
         the_victim_of_a_deadlock_is_taken_for_written,
         ("nothing acknowledged is lost", *FINISHES),
         Faults(deadlock_victim=0.1),
-        **SERVER,
+        **ON_A_SERVER,
     ),
-    Revert(what_has_timed_out_is_not_written_again, FINISHES, Faults(statement_timeout=0.1), **SERVER),
+    Revert(what_has_timed_out_is_not_written_again, FINISHES, Faults(statement_timeout=0.1), **ON_A_SERVER),
     Revert(
         what_may_run_once_is_run_again_after_a_loss,
         ("what may run once runs once",),
         Faults(tail_lost=0.3),
         ("at-most-once",) * 6,
-        **SERVER,
+        **ON_A_SERVER,
     ),
 ]
