@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import os
+import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +19,8 @@ from pledger.errors import StoreUnavailableError
 from pledger.store.postgres import PostgresStore, links, open_postgres
 from pledger.store.postgres.commit import Committer, Doubt, StillRunningError
 from pledger.store.postgres.found import Found
-from tests.conformance.harness import append, open_session, owned_run, signal, start, write
+from tests.conformance.harness import append, claim, open_session, owned_run, ownerless_run, signal, start, write
+from tests.engine.harness import until
 
 
 def end_sessions(url: str, purpose: str) -> None:
@@ -259,3 +263,30 @@ async def test_who_stands_still_within_a_round_trip_holds_no_lock_for_long_eithe
     assert await write(still, signal(run)) == Sent(run.owner)
     await still.close()
     await other.close()
+
+
+async def test_a_server_goes_on_with_what_a_lost_connection_has_asked(url: str) -> None:
+    """So a claim takes effect after it has failed: what `outlives_s` is for. Here it waits for a lock meanwhile."""
+    store = await open_postgres(url)
+    session = await open_session(store)
+    run = await ownerless_run(store)
+    assert store._writer._connection is not None
+    pgconn = store._writer._connection.pgconn
+    place, _, schema = url.partition("?schema=")
+    with psycopg.connect(place) as lock, psycopg.connect(place, autocommit=True) as watch:
+        lock.execute(f"SELECT FROM {schema}.session FOR UPDATE")  # type: ignore[call-overload]
+        claiming = asyncio.create_task(claim(store, session))
+        waits = "SELECT FROM pg_stat_activity WHERE pid = %s AND wait_event_type = 'Lock'"
+        await until(lambda: watch.execute(waits, [pgconn.backend_pid]).fetchall())
+        with socket.socket(fileno=os.dup(pgconn.socket)) as wire:
+            wire.shutdown(socket.SHUT_RDWR)
+        with pytest.raises(StoreUnavailableError, match="lost"):
+            await claiming
+        assert (await store.read_run(run.run_key)).owner is None
+    await until(lambda: owner_of(store, run.run_key))
+    assert await owner_of(store, run.run_key) == session
+    await store.close()
+
+
+async def owner_of(store: PostgresStore, run_key: int) -> int | None:
+    return (await store.read_run(run_key)).owner
