@@ -188,7 +188,7 @@ class SimulatedStore(MemoryStore):
         self._auditor.read_clock()
         if rule.__name__ == "open_session":
             self._process.sessions[result.session_key] = result
-        elif rule.__name__ in CLAIMS:
+        elif rule.__name__ in CLAIMS and args[0] in self._process.sessions:  # 0 once the lease is lost: it gets nothing
             self._auditor.look_at_claim(self._process.sessions[args[0]], result, self._view)
         elif rule.__name__ == "forget_chains":
             self._auditor.look_at_forgotten(self._view)

@@ -340,7 +340,7 @@ class SimulatedSqliteStore(SqliteStore):
             self._process.note(in_short(verb, args, result))
         if verb == "open_session":
             self._process.sessions[result.session_key] = result
-        elif verb in CLAIMS:
+        elif verb in CLAIMS and args[0] in self._process.sessions:  # 0 once the lease is lost: it gets nothing
             with self._vfs.calm():
                 self._auditor.look_at_claim(self._process.sessions[args[0]], result, self._view)
         elif verb == "forget_chains":
