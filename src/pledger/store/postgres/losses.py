@@ -18,6 +18,7 @@ import psycopg
 
 from pledger.store.losses import JUMP
 from pledger.store.postgres.handle import PostgresHandle
+from pledger.store.postgres.links import HAS_TRANSACTION_TIMEOUT
 
 logger = logging.getLogger("pledger.store")
 
@@ -40,7 +41,10 @@ class PostgresLosses(PostgresHandle):
         """In the order in which everybody locks: sessions, runs, tasks."""
         self._has_losses = True
         sql = self._sql
+        # A ledger with a million open runs takes longer than any step may, and has to be declared all the same.
         await connection.execute("SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = '20 s'", prepare=False)
+        if connection.info.server_version >= HAS_TRANSACTION_TIMEOUT:
+            await connection.execute("SET LOCAL transaction_timeout = 0", prepare=False)
         await connection.execute(sql["lock_timeline"], [_LOCK_KEY])
         await connection.execute(sql["end_all_sessions"])
         noted = await (await connection.execute(sql["note_losses"], [self._now()])).fetchall()

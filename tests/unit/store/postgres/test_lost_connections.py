@@ -290,3 +290,13 @@ async def test_a_server_goes_on_with_what_a_lost_connection_has_asked(url: str) 
 
 async def owner_of(store: PostgresStore, run_key: int) -> int | None:
     return (await store.read_run(run_key)).owner
+
+
+async def test_a_loss_is_declared_however_long_that_takes(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All open runs are written: the bound of a transaction that takes locks is that of steps."""
+    monkeypatch.setattr(links, "TRANSACTION_MAX", "100 ms")
+    store = await open_postgres(url)
+    await ownerless_run(store)
+    store._sql = {**store._sql, "drop_all_wakes": "SELECT pg_sleep(0.3)"}  # real: it is the server's clock that counts
+    assert await store.declare_loss() == 1
+    await store.close()
