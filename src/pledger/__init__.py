@@ -1,6 +1,6 @@
 """Pledger: durable workflows for Python. The engine is a ledger; the steps are promises.
 
-from pledger import Client, SyncClient, Worker, RetryPolicy, activity, connect, errors, run, workflow
+from pledger import Client, SyncClient, Worker, Limit, Priority, RetryPolicy, activity, connect, errors, run, workflow
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any, Final
 
 from pledger import activity, errors, workflow
+from pledger.history.placement import Limit, Priority
 from pledger.history.retry import RetryPolicy
 from pledger.history.secret import Secret
 
@@ -23,6 +24,8 @@ __all__ = [
     "CommandSecrets",
     "EnvironmentSecrets",
     "FileSecrets",
+    "Limit",
+    "Priority",
     "RetryPolicy",
     "Secret",
     "SyncClient",

@@ -19,6 +19,7 @@ from typing import Any, ParamSpec, TypeVar, cast, overload
 from pledger.engine.attempt import Attempt, running
 from pledger.errors import CancelledError, UsageError
 from pledger.history import payloads
+from pledger.history.placement import Limit, Priority
 from pledger.history.retry import RetryPolicy
 from pledger.history.secret import SCHEME, check_name, redact, value_of
 from pledger.machine.definitions import ActivityDefinition, CancellationType, Executor, StepOptions, executor_of
@@ -48,6 +49,8 @@ def defn(
     executor: Executor | None = None,
     transaction: str | None = None,
     secrets: Sequence[str] = (),
+    priority: Priority | None = None,
+    limits: Sequence[Limit] = (),
 ) -> _Decorator: ...
 def defn(
     fn: Any = None,
@@ -65,6 +68,8 @@ def defn(
     executor: Executor | None = None,
     transaction: str | None = None,
     secrets: Sequence[str] = (),
+    priority: Priority | None = None,
+    limits: Sequence[Limit] = (),
 ) -> Any:
     """Make an activity of a function. Its contract stands here and may be overridden at the call.
 
@@ -79,6 +84,8 @@ def defn(
     `Worker(transactions={...})`.
     secrets: names of the secrets that its code may read, with `Secret.value` or `activity.secret`; resolved for each
     attempt by what `Worker(secrets=[...])` says.
+    priority: its place in the task queue. limits: what it must not exceed over all workers; it always starts from the
+    queue then.
     """
     options = StepOptions(
         start_to_close_timeout=start_to_close_timeout,
@@ -88,6 +95,7 @@ def defn(
         retry_policy=retry_policy,
         task_queue=task_queue,
         cancellation_type=cancellation_type,
+        priority=priority,
     )
 
     def decorate(found: Callable[..., Any]) -> ActivityDefinition[Any, Any]:
@@ -105,6 +113,7 @@ def defn(
             idempotency_key=idempotency_key,
             transaction=transaction,
             secrets=[check_name(each.removeprefix(SCHEME)) for each in secrets],
+            limits=tuple(limits),
         )
 
     return decorate if fn is None else decorate(fn)

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal, Required, TypedDict, TypeVar, Unpack, cast, overload
 
 from pledger import errors
-from pledger.engine import listing, pausing
+from pledger.engine import bounds, listing, pausing
 from pledger.engine.ids import new_run_id
 from pledger.engine.port.answers import Answer, Existing, Started
 from pledger.engine.port.operations import IdConflictPolicy, IdReusePolicy, StartRun
@@ -20,6 +20,7 @@ from pledger.handle import QUERY_TIMEOUT, WorkflowHandle
 from pledger.history import payloads, transition
 from pledger.history.calls import encode_call
 from pledger.history.events import RunStarted
+from pledger.history.placement import Priority, override_rule, place
 from pledger.history.retry import milliseconds
 from pledger.machine.context import RunIdentity
 from pledger.machine.definitions import WorkflowDefinition
@@ -27,10 +28,14 @@ from pledger.views import (
     CancelVerdict,
     Description,
     History,
+    LimitSummary,
     PauseSummary,
+    QueueSummary,
     RunSummary,
     WorkerSummary,
+    limit_summary,
     pause_summary,
+    queue_summaries,
     run_summary,
     utc,
     worker_summary,
@@ -47,7 +52,9 @@ __all__ = [
     "History",
     "IdConflictPolicy",
     "IdReusePolicy",
+    "LimitSummary",
     "PauseSummary",
+    "QueueSummary",
     "RunSummary",
     "WorkerSummary",
     "WorkflowHandle",
@@ -101,6 +108,7 @@ class StartOptions(TypedDict, total=False):
     id_reuse_policy: IdReusePolicy
     id_conflict_policy: IdConflictPolicy
     execution_timeout: timedelta | None
+    priority: Priority | None
     connection: object
 
 
@@ -130,6 +138,7 @@ class Client:
         id_reuse_policy: IdReusePolicy = IdReusePolicy.SAME_INPUT,
         id_conflict_policy: IdConflictPolicy = IdConflictPolicy.SAME_INPUT,
         execution_timeout: timedelta | None = None,
+        priority: Priority | None = None,
         connection: object | None = None,
     ) -> WorkflowHandle[Any]:
         """Start a run; it is durable when this returns. The same id with the same input gives the same run.
@@ -137,6 +146,7 @@ class Client:
         workflow: the definition (function, class or its run method), or its name where another program defines it.
         id_reuse_policy, id_conflict_policy: what to do when a closed or an open run has the id.
         execution_timeout: the run closes as timed_out after so long; the definition's deadline by default.
+        priority: of its activities in their queues, where they state none.
         connection: with your own transaction open, in the ledger's database: the run is there once that is committed,
         and never if it is rolled back. A connection of psycopg 3, or a session or connection of SQLAlchemy 2 on
         psycopg; on SQLite the one of `client.connection()`. The handle is of use after the commit. A refused start
@@ -174,7 +184,7 @@ class Client:
         limit = execution_timeout or (definition.deadline if definition is not None else None)
         deadline_ms = None if limit is None else now_ms + milliseconds(limit)
         entropy = internals.entropy(26)
-        started = RunStarted(name, encoded, entropy[:16], task_queue, deadline_ms)
+        started = RunStarted(name, encoded, entropy[:16], task_queue, deadline_ms, place(priority))
         start = StartRun(
             internals.namespace,
             id,
@@ -208,6 +218,7 @@ class Client:
                 id_reuse_policy=IdReusePolicy.ALLOW_DUPLICATE,
                 id_conflict_policy=id_conflict_policy,
                 execution_timeout=execution_timeout,
+                priority=priority,
             )
         raise self._taken(start, existing)
 
@@ -306,6 +317,36 @@ class Client:
     async def pauses(self) -> tuple[PauseSummary, ...]:
         """What is paused in this namespace, single runs too, oldest first."""
         return tuple(map(pause_summary, await self.internals.store.read_pauses(self.internals.namespace)))
+
+    async def queues(self) -> tuple[QueueSummary, ...]:
+        """What waits in the task queues of this namespace and who serves them, by name."""
+        now_ms = await self.internals.now_ms()
+        return queue_summaries(
+            await self.internals.store.read_queues(self.internals.namespace, now_ms), await self.workers()
+        )
+
+    async def limits(self) -> tuple[LimitSummary, ...]:
+        """The limits of this namespace that a worker has stated, or an operator has set, and what is in use of them."""
+        return tuple(map(limit_summary, await self.internals.store.read_limits(self.internals.namespace)))
+
+    async def set_limit(
+        self,
+        name: str,
+        *,
+        concurrency: int | None = None,
+        rate: float | None = None,
+        per: timedelta = timedelta(seconds=1),
+    ) -> None:
+        """Have a limit hold other numbers than its code states, from the next claim on and over all workers.
+
+        What is None stays that of the code. concurrency: 0 lets nothing start. What runs already runs on. A limit that
+        no code states yet is kept for when one does. Raises InvalidPolicyError for values out of range.
+        """
+        await bounds.override(self.internals, name, override_rule(name, concurrency, rate, per))
+
+    async def reset_limit(self, name: str) -> None:
+        """Have the numbers of the code hold again."""
+        await bounds.override(self.internals, name, None)
 
     async def workers(self) -> tuple[WorkerSummary, ...]:
         """The worker processes of this namespace, and those that died and whose runs nobody has taken over yet."""

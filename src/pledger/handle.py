@@ -205,6 +205,7 @@ class WorkflowHandle(Generic[T]):
             workers=workers,
             now=await self._client.now(),
             pauses=tuple(map(pause_summary, pauses)),
+            places=tuple(await store.read_places(row.run_key)),
         )
 
     async def history(self, *, until_damage: bool = False) -> History:

@@ -20,7 +20,9 @@ from pledger.client import (
     Client,
     Description,
     History,
+    LimitSummary,
     PauseSummary,
+    QueueSummary,
     RunSummary,
     WorkflowHandle,
     connect,
@@ -141,6 +143,20 @@ class SyncClient:
     def pauses(self) -> tuple[PauseSummary, ...]:
         pauses: tuple[PauseSummary, ...] = self._wait(self._client.pauses())
         return pauses
+
+    def queues(self) -> tuple[QueueSummary, ...]:
+        queues: tuple[QueueSummary, ...] = self._wait(self._client.queues())
+        return queues
+
+    def limits(self) -> tuple[LimitSummary, ...]:
+        limits: tuple[LimitSummary, ...] = self._wait(self._client.limits())
+        return limits
+
+    def set_limit(self, name: str, **numbers: Any) -> None:
+        self._wait(self._client.set_limit(name, **numbers))
+
+    def reset_limit(self, name: str) -> None:
+        self._wait(self._client.reset_limit(name))
 
     def _wait(self, call: Any) -> Any:
         if self._loop.is_closed() or threading.current_thread() is self._thread:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -13,8 +14,19 @@ from pledger import errors
 from pledger.engine import blocks
 from pledger.engine.callbacks import in_callback
 from pledger.engine.port.pauses import Pause, PauseKind
-from pledger.engine.port.records import AttemptRecord, Message, RunRow, RunStatus, SessionRow, TaskRow
+from pledger.engine.port.records import (
+    AttemptRecord,
+    LimitRow,
+    Message,
+    PlaceRow,
+    QueueRow,
+    RunRow,
+    RunStatus,
+    SessionRow,
+    TaskRow,
+)
 from pledger.history import payloads, view
+from pledger.history.placement import LimitRule
 from pledger.history.state import RunState
 from pledger.history.transition import Transition
 from pledger.history.view import HistoryEvent, numbered
@@ -75,6 +87,43 @@ class WorkerSummary:
 
 
 @dataclass(frozen=True, slots=True)
+class QueueSummary:
+    """A task queue. queued: activities in the store that wait and are due; oldest: since when the oldest of them has
+    been due, or None. later: those that are not due yet. started: attempts from the queue that run. workers: live ones.
+    Attempts that start straight after their commit never stand in the queue, and are not counted."""
+
+    task_queue: str
+    queued: int
+    oldest: datetime | None
+    later: int
+    started: int
+    workers: int
+
+
+@dataclass(frozen=True, slots=True)
+class LimitKey:
+    """key: what is counted apart; empty where all is counted together. used: attempts that hold a slot. queued:
+    activities that wait in the store and name the limit."""
+
+    key: str
+    used: int
+    queued: int
+
+
+@dataclass(frozen=True, slots=True)
+class LimitSummary:
+    """A limit as it holds now. concurrency, rate: None for no such bound; rate counts starts in each `per`.
+    overridden: whether an operator has set any of it. keys: those that are in use, the most used first, at most 100."""
+
+    name: str
+    concurrency: int | None
+    rate: float | None
+    per: timedelta
+    overridden: bool
+    keys: tuple[LimitKey, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class History:
     """A history. `events` numbers them; `transitions` is what replay takes.
 
@@ -131,7 +180,7 @@ class Description:
     """One run in full. state: what its history amounts to. pending: activities that wait in the store (retries, other
     queues). owner: the worker that holds it, or None. due: when it goes on by itself, or None when only a message can
     wake it. inbox: messages not yet in its history. workers: all of this ledger. now: the store's time. pauses: those
-    that hold it."""
+    that hold it. places: where its activities stand that wait for a turn or within a limit."""
 
     summary: RunSummary
     history: History
@@ -147,6 +196,7 @@ class Description:
     workers: tuple[WorkerSummary, ...]
     now: datetime
     pauses: tuple[PauseSummary, ...] = ()
+    places: tuple[PlaceRow, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +221,31 @@ def worker_summary(session: SessionRow, now_ms: int) -> WorkerSummary:
         utc(session.started_ms),
         utc(session.expires_ms),
         session.expires_ms > now_ms,
+    )
+
+
+def queue_summaries(rows: Sequence[QueueRow], workers: Sequence[WorkerSummary]) -> tuple[QueueSummary, ...]:
+    """Those with activities in the store and those that a live worker serves, by name."""
+    live = Counter(each.task_queue for each in workers if each.live)
+    found = {row.task_queue: row for row in rows}
+    return tuple(
+        QueueSummary(
+            name, row.queued, None if row.oldest_ms is None else utc(row.oldest_ms), row.later, row.started, live[name]
+        )
+        for name in sorted(found.keys() | live.keys())
+        for row in (found.get(name) or QueueRow(name, 0, None, 0, 0),)
+    )
+
+
+def limit_summary(row: LimitRow) -> LimitSummary:
+    rule = (row.stated or LimitRule()).under(row.override)
+    return LimitSummary(
+        row.name,
+        rule.concurrency,
+        rule.rate,
+        timedelta(milliseconds=rule.per_ms),
+        row.override is not None,
+        tuple(LimitKey(*each) for each in row.keys),
     )
 
 

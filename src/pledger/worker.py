@@ -14,8 +14,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from pledger.client import Client
+from pledger.engine.bounds import bounds_of
 from pledger.engine.limits import Limits
 from pledger.errors import InvalidPolicyError, UsageError
+from pledger.history.placement import Limit
 from pledger.history.retry import milliseconds
 from pledger.machine import guards
 from pledger.machine.definitions import ActivityDefinition, WorkflowDefinition
@@ -46,7 +48,8 @@ class Worker:
     verify: the share of finished runs that is replayed and compared. deadlock_timeout: workflow code that does not wait
     for so long is interrupted and its run blocked; None: never.
     max_history_events: a run at this bound is parked with its state intact. payload_bytes_max: of one
-    value; None for that of the client.
+    value; None for that of the client. queue_limits: what all activities of the queue must not exceed over all workers
+    of it; each of these workers has to state them.
     paused: pause the namespace, unless it is, before anything is taken: after an incident. See `Client.resume`.
     retention: how long finished runs of its workflows are kept where those say nothing else; timedelta.max: for ever.
     secrets: where the values of the secrets come from that its activities declare, asked in this order:
@@ -78,6 +81,7 @@ class Worker:
         paused: bool = False,
         retention: timedelta = timedelta(days=30),
         secrets: Sequence[SecretResolver] = (),
+        queue_limits: Sequence[Limit] = (),
     ) -> None:
         self._client = client
         self._workflows = _by_name((WorkflowDefinition.of(each) for each in workflows), "workflow")
@@ -122,6 +126,8 @@ class Worker:
             verified_share=verify,
             retention_ms=None if retention == timedelta.max else milliseconds(retention),
         )
+        self._queue_limits = tuple(queue_limits)
+        bounds_of(self._activities.values(), self._queue_limits)  # what cannot be is told at once
         self._engine: Engine | None = None
         self._stop = asyncio.Event()
 
@@ -153,6 +159,7 @@ class Worker:
             transactions=self._transactions,
             secrets=self._secrets,
             randomness=random.Random(self._client.internals.entropy(16)),  # noqa: S311 - jitter and samples
+            queue_limits=self._queue_limits,
         )
         if self._paused:
             await self._pause()

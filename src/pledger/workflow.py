@@ -34,9 +34,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, over
 from pledger.errors import UsageError
 from pledger.history import payloads
 from pledger.history.events import ActivityOptions
+from pledger.history.placement import LimitUse, Priority
 from pledger.history.retry import RetryPolicy
 from pledger.machine import guards
-from pledger.machine.context import ActivityHandle, RunContext, caller_name, current, required, schedule_call
+from pledger.machine.context import ActivityHandle, RunContext, caller_name, current, required, schedule_call, uses_of
 from pledger.machine.definitions import (
     ActivityDefinition,
     CancellationType,
@@ -186,6 +187,7 @@ class CallOptions(TypedDict, total=False):
     task_queue: str | None
     cancellation_type: CancellationType | None
     idempotency_key: str | None
+    priority: Priority | None
 
 
 @overload
@@ -211,6 +213,7 @@ def start_activity(
     task_queue: str | None = None,
     cancellation_type: CancellationType | None = None,
     idempotency_key: str | None = None,
+    priority: Priority | None = None,
     result_type: Any = Any,
 ) -> ActivityHandle[Any]:
     """Schedule an activity and go on; awaiting the handle gives its result.
@@ -220,6 +223,7 @@ def start_activity(
     all of them, schedule_to_start_timeout the wait for a worker, heartbeat_timeout the silence of an attempt.
     cancellation_type: "try" (go on at once), "wait" (for what became of it) or "abandon".
     idempotency_key: None for that of the definition, which by default comes from the position in the history.
+    priority: its place in the task queue; what it does not state is that of the definition, then that of the run.
     The awaited handle raises ActivityError when the last attempt failed.
     """
     context = required("workflow.start_activity")
@@ -231,7 +235,9 @@ def start_activity(
         retry_policy=retry_policy,
         task_queue=task_queue,
         cancellation_type=cancellation_type,
+        priority=priority,
     )
+    limits: tuple[LimitUse, ...] = ()
     if isinstance(activity, ActivityDefinition) and idempotency_key is None:
         handle = schedule_call(activity, args, {}, options)
         assert handle is not None
@@ -243,6 +249,7 @@ def start_activity(
             activity.signature.encode_args(args, {}),
             activity.signature.decode_result,
         )
+        limits = uses_of(activity, args, {})
     elif isinstance(activity, str):
         stated, name, encoded = options, activity, payloads.encode_args_untyped(args)
 
@@ -252,7 +259,14 @@ def start_activity(
         raise UsageError(f"{activity!r} is not an activity: decorate it with @activity.defn, or give its name")
     record: ActivityOptions = stated.record()
     return context.schedule_activity(
-        name, encoded, record, decode, task_queue=stated.task_queue, idempotency_key=idempotency_key
+        name,
+        encoded,
+        record,
+        decode,
+        task_queue=stated.task_queue,
+        idempotency_key=idempotency_key,
+        priority=stated.priority,
+        limits=limits,
     )
 
 

@@ -10,13 +10,26 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from pledger import Client, RetryPolicy, activity, workflow
+from pledger import Client, Limit, Priority, RetryPolicy, activity, workflow
 from pledger.engine.limits import Limits
 from pledger.engine.port.answers import Reply
 from pledger.engine.port.operations import ConfirmClaim, FinishTask, PutTask, Release
+from pledger.history.placement import LimitRule
 from pledger.testing import Environment, Simulation
 from tests.cases.harness import BEGAN
-from tests.conformance.harness import LEASE_MS, NOW, append, claim, claim_tasks, open_session, owned_run, task, write
+from tests.conformance.harness import (
+    LEASE_MS,
+    NOW,
+    append,
+    claim,
+    claim_queued,
+    claim_tasks,
+    open_session,
+    owned_run,
+    placed,
+    task,
+    write,
+)
 from tests.conformance.harness import Ledger as PortLedger
 from tests.engine.harness import Ledger, until, worker_process
 
@@ -111,6 +124,67 @@ async def test_CON_01_nothing_is_claimable_before_it_is_due_and_then_by_one(port
     runs = [await claim(store, session, due_ms) for store, session in zip(stores, sessions, strict=True)]
     tasks = [await claim_tasks(store, session, due_ms) for store, session in zip(stores, sessions, strict=True)]
     assert [len(each) for each in runs] == [len(each) for each in tasks] == [1, 0, 0, 0]
+
+
+# CON-02 ---------------------------------------------------------------------------------------------------------------
+
+
+@activity.defn(limits=[Limit("workers", concurrency=5)], start_to_close_timeout=timedelta(minutes=1))
+async def second_of_work(tenant: str) -> datetime:
+    """Of a second, for five workers."""
+    started = activity.info().started_time
+    await asyncio.sleep(1)
+    return started
+
+
+@activity.defn(
+    limits=[Limit("workers", concurrency=5), Limit("flow", concurrency=1, key=lambda tenant, flow: f"{tenant}/{flow}")],
+    start_to_close_timeout=timedelta(minutes=1),
+)
+async def second_of_a_flow(tenant: str, flow: int) -> datetime:
+    started = activity.info().started_time
+    await asyncio.sleep(1)
+    return started
+
+
+@workflow.defn
+async def tenants_run(tenant: str, number: int, flows: int) -> datetime:
+    if flows == 1:
+        return await second_of_work(tenant)
+    return await second_of_a_flow(tenant, number % flows)
+
+
+@pytest.mark.parametrize("flows", [1, 100])
+def test_CON_02_a_run_of_another_tenant_starts_at_once(virtual: Callable[..., Environment], flows: int) -> None:
+    """A hundred and fifty runs of tenant A, on one key or on a hundred; B comes when they have begun."""
+    env = virtual(workflows=[tenants_run], activities=[second_of_work, second_of_a_flow], now=BEGAN)
+    greedy = [
+        env.start(tenants_run, "A", n, flows, id=f"A-{n}", priority=Priority(fairness_key="A")) for n in range(150)
+    ]
+    env.sleep(timedelta(seconds=3))
+    asked = env.now()
+    modest = env.start(tenants_run, "B", 0, flows, id="B", priority=Priority(fairness_key="B"))
+    assert modest.result() - asked <= timedelta(seconds=2)
+    begun = sorted(handle.result() for handle in greedy)
+    # Work-conserving: five at a time but for the second that was B's, and 150 take thirty seconds.
+    assert begun[-1] - BEGAN <= timedelta(seconds=32)
+
+
+@pytest.mark.parametrize("keys", [1, 100])
+async def test_CON_02_ten_thousand_waiting_rows_are_not_looked_through(port_ledger: PortLedger, keys: int) -> None:
+    """Five workers of one slot each claim what comes next: B's row is among the first of them."""
+    store = port_ledger.open()
+    session = await open_session(store)
+    run = await owned_run(store, session)
+    rows = [task(run, n, **placed(3, "A", 1.0, ("flow", f"{n % keys}"))) for n in range(3, 10_003)]
+    await write(store, append(run, tasks=rows))
+    rule = LimitRule(concurrency=10_000)
+    for _ in range(5):
+        assert len((await claim_queued(store, session, limit=1, flow=rule)).tasks) == 1
+    other = await owned_run(store, session, "order-2")
+    await write(store, append(other, tasks=[task(other, 3, due_ms=NOW + 1, **placed(3, "B", 1.0, ("flow", "b")))]))
+    claims = [await claim_queued(store, session, NOW + 1, limit=1, flow=rule) for _ in range(2)]
+    assert other.run_key in [row.run_key for each in claims for row in each.tasks]
 
 
 # CON-03 ---------------------------------------------------------------------------------------------------------------

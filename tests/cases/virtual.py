@@ -48,7 +48,7 @@ class InAFile:
         state.open_runs = {run.run_key for run in state.runs.values() if run.status == "running"}
         for run_key, *row in database.rows(_HISTORIES, ()):
             state.histories.setdefault(run_key, []).append(StoredTransition(*row))
-        for row in database.rows("SELECT * FROM pledger_task_row", ()):
+        for row in database.rows("SELECT * FROM pledger_placed_task", ()):
             task = TaskRow(*row)
             state.tasks.setdefault(task.run_key, {})[task.event_id] = task
         return state

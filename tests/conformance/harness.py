@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 
 from pledger.engine.port.answers import Answer, Started
+from pledger.engine.port.lanes import Bounds, Claim, Served, lane_of
 from pledger.engine.port.operations import Append, Operation, Send, StartRun, Terminate
 from pledger.engine.port.records import Outlook, Request, RunRow, TaskRow
 from pledger.engine.port.verbs import Store
+from pledger.history.placement import LimitRule, Placement
 from pledger.history.transition import StoredTransition
 from pledger.store.memory import MemoryStore, State
 from pledger.store.postgres import PostgresStore
@@ -42,6 +44,7 @@ TABLES = (
     "leftover",
     "duty",
     "loss",
+    *("slot", "bucket", "turn", "limit_rule"),
 )
 
 
@@ -268,6 +271,21 @@ async def claim_tasks(store: Store, session_key: int, now_ms: int = NOW, **chang
     return await store.claim_tasks(session_key, now_ms, **fields | changes)
 
 
+async def claim_queued(
+    store: Store, session_key: int, now_ms: int = NOW, limit: int = 100, **rules: LimitRule
+) -> Claim:
+    """With the rules of these limits; `everything` is one of the whole queue, `every_charge` one of the activity."""
+    standing = {"charge": (("every_charge", ""),)} if "every_charge" in rules else {}
+    queue = (("everything", ""),) if "everything" in rules else ()
+    served = Served("default", "default", ["charge", "refund"])
+    return await store.claim_queued(session_key, now_ms, served, limit, Bounds(rules, standing, queue))
+
+
+def placed(priority: int = 3, key: str = "", weight: float = 1.0, *limits: tuple[str, str]) -> dict[str, Any]:
+    """What a task row says of its place."""
+    return {"lane": lane_of(Placement(priority, key, weight, limits)), "weight": weight}
+
+
 async def look(store: Store, session_key: int, now_ms: int = NOW, **changes: Any) -> Outlook:
     fields: dict[str, Any] = {
         "namespace": "default",
@@ -289,3 +307,16 @@ async def next_due_ms(store: Store, namespace: str, task_queue: str) -> int | No
 def sqlite_of(store: Store) -> SqliteStore:
     assert isinstance(store, SqliteStore)
     return store
+
+
+async def rows_of(store: Store, table: str) -> int:
+    """How many rows a table of the store has."""
+    if isinstance(store, MemoryStore):
+        queues = store.state.queues["default"]
+        return len(queues.slots) if table == "slot" else len(queues.full_ms)
+    if isinstance(store, PostgresStore):
+        sql = f"SELECT count(*) FROM {store.address.quoted}.{table}"
+        [(count,)] = await store._read_sql(store._reader, sql, [])
+    else:
+        [(count,)] = sqlite_of(store)._rows(f"SELECT count(*) FROM pledger_{table}")
+    return int(count)

@@ -5,14 +5,21 @@ from __future__ import annotations
 import asyncio
 
 from pledger.engine.port.answers import Reply
+from pledger.engine.port.lanes import Bounds, Served
+from pledger.engine.port.operations import PutTask
+from pledger.history.placement import LimitRule
 from tests.conformance.harness import (
+    NOW,
     Ledger,
     append,
     claim,
+    claim_queued,
     claim_tasks,
     open_session,
     owned_run,
     ownerless_run,
+    placed,
+    task,
     write,
 )
 
@@ -64,6 +71,22 @@ async def test_a_look_that_finds_nothing_is_no_news(ledger: Ledger) -> None:
         pass
     assert await claim(one, session) == await claim_tasks(one, session) == []
     assert await one.woken_runs(session) == await one.bury_sessions("default") == []
+    assert not await two.wait_for_change(0)
+
+
+async def test_a_claim_that_a_limit_holds_up_is_no_news(ledger: Ledger) -> None:
+    """Else those who wait for one slot would keep each other busy."""
+    one, two = ledger.open(), ledger.open()
+    session = await open_session(one)
+    run = await owned_run(one, session)
+    for event_id in (3, 4):
+        await write(one, PutTask(run.fence, task(run, event_id, **placed(3, "", 1.0, ("api", "")))))
+    assert len((await claim_queued(one, session, api=LimitRule(1))).tasks) == 1
+    while await two.wait_for_change(0):
+        pass
+    assert (await claim_queued(one, session, api=LimitRule(1))).waits
+    served, bounds = Served("default", "default", ["charge"]), Bounds({}, {})
+    assert (await one.claim_lifted_tasks(session, NOW, served, 10, bounds)).tasks == []
     assert not await two.wait_for_change(0)
 
 

@@ -5,21 +5,25 @@ from __future__ import annotations
 import pytest
 
 from pledger.engine.port.answers import Reply
+from pledger.engine.port.lanes import Bounds, Served
 from pledger.engine.port.operations import Block, PutTask, Release
 from pledger.engine.port.pauses import PauseKind, Scope
 from pledger.engine.port.records import RunRow
 from pledger.engine.port.verbs import Store
+from pledger.history.placement import LimitRule
 from tests.conformance.harness import (
     NOW,
     Clock,
     Ledger,
     append,
     claim,
+    claim_queued,
     claim_tasks,
     look,
     open_session,
     owned_run,
     ownerless_run,
+    placed,
     signal,
     task,
     terminate,
@@ -41,6 +45,13 @@ def scope(kind: PauseKind, run: RunRow) -> Scope:
 async def lifted_runs(store: Store, session: int, now_ms: int = NOW, limit: int = 100) -> list[str]:
     rows = await store.claim_lifted_runs(session, now_ms, "default", "default", {"fulfil": "code-1"}, limit)
     return [row.workflow_id for row in rows]
+
+
+async def lifted_tasks(store: Store, session: int, limit: int = 10, **rules: LimitRule) -> list[int]:
+    """The events of what is let go on. `everything` is a limit of the whole queue."""
+    bounds = Bounds(rules, {}, (("everything", ""),) if "everything" in rules else ())
+    claim = await store.claim_lifted_tasks(session, NOW, Served("default", "default", ["charge"]), limit, bounds)
+    return [row.event_id for row in claim.tasks]
 
 
 @pytest.mark.parametrize("kind", ["run", "type", "queue", "namespace"])
@@ -182,15 +193,44 @@ async def test_attempts_and_runs_share_the_rate(store: Store, clock: Clock) -> N
     await ownerless_run(store, "w0")
     await store.pause(EVERYTHING, "", "ada")
     await store.resume(EVERYTHING, 1.0)
-    place = (session, NOW, "default", "default")
-    assert len(await store.claim_lifted_tasks(*place, ["charge"], 10)) == 1
+    assert len(await lifted_tasks(store, session)) == 1
     assert await lifted_runs(store, session) == []
     clock.now_ms += 1_000
     assert await lifted_runs(store, session) == ["w0"]
-    assert await store.claim_lifted_tasks(*place, ["charge"], 10) == []
+    assert await lifted_tasks(store, session) == []
     clock.now_ms += 1_000
-    assert len(await store.claim_lifted_tasks(*place, ["charge"], 10)) == 1
+    assert len(await lifted_tasks(store, session)) == 1
     assert await store.read_pauses("default") == []
+
+
+async def test_what_stands_in_lanes_is_let_go_on_in_its_order_and_within_its_limits(store: Store, clock: Clock) -> None:
+    session = await open_session(store)
+    run = await owned_run(store, session)
+    for event_id, priority in ((1, 4), (2, 2), (3, 3), (4, 3)):
+        await write(store, PutTask(run.fence, task(run, event_id, **placed(priority, "", 1.0, ("api", "")))))
+    await store.pause(EVERYTHING, "", "ada")
+    assert (await claim_queued(store, session)).tasks == []
+    await store.resume(EVERYTHING, 3.0)
+    assert [each.backlog for each in await store.read_pauses("default")] == [4]
+    assert await lifted_tasks(store, session, api=LimitRule(2)) == [2]
+    clock.now_ms += 1_000
+    assert await lifted_tasks(store, session, api=LimitRule(2)) == [3], "one slot is left of the limit"
+    clock.now_ms += 1_000
+    assert await lifted_tasks(store, session, api=LimitRule(2)) == []
+    assert await lifted_tasks(store, session) == [4, 1]
+    assert await store.read_pauses("default") == [], "all that waited has gone on"
+
+
+async def test_limits_of_what_states_nothing_hold_while_a_pause_is_lifted(store: Store, clock: Clock) -> None:
+    session = await open_session(store)
+    run = await owned_run(store, session)
+    for event_id in (1, 2):
+        await write(store, PutTask(run.fence, task(run, event_id)))
+    await store.pause(EVERYTHING, "", "ada")
+    await store.resume(EVERYTHING, 10.0)
+    clock.now_ms += 1_000
+    assert await lifted_tasks(store, session, everything=LimitRule(1)) == [1]
+    assert await lifted_tasks(store, session, everything=LimitRule(1)) == []
 
 
 async def test_a_type_goes_on_at_its_rate_and_others_as_ever(store: Store, clock: Clock) -> None:

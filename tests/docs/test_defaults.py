@@ -10,6 +10,7 @@ from pledger.engine import blocks, committer, heartbeats, processes, session, sw
 from pledger.engine.port.operations import CANCELS_MAX, INBOX_MAX
 from pledger.engine.watchdog import Watchdog
 from pledger.history import failures, payloads
+from pledger.history.placement import DEFAULT_PRIORITY
 from pledger.machine import context
 from pledger.machine.definitions import DEFAULT_START_TO_CLOSE, StepOptions
 from pledger.store import postgres
@@ -70,6 +71,7 @@ def expected() -> dict[str, float]:
         "requests to cancel beyond them": CANCELS_MAX,
         "claims without progress": blocks.CLAIMS_MAX,
         "attempt log of one activity": tasks.ATTEMPTS_MAX,
+        "priority": DEFAULT_PRIORITY,
         "max_concurrent_activities": worker["max_concurrent_activities"],
         "max_activity_threads": worker["max_activity_threads"],
         "max_transactions": worker["max_transactions"],

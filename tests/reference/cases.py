@@ -119,6 +119,7 @@ FURTHER = [
     Case("in-context", f.in_context, (3,)),
     Case("streaming", f.streaming, (3,)),
     Case("workshop", f.workshop, (3,)),
+    Case("rationed", f.rationed, (6,)),
     Case("one-by-one", f.one_by_one, (3,)),
     Case("failing", f.failing, ("one",), None, frozenset({"failed"})),
     Case(

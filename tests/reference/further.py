@@ -9,7 +9,7 @@ import contextvars
 from collections.abc import AsyncIterator
 from datetime import timedelta
 
-from pledger import activity, workflow
+from pledger import Limit, Priority, activity, workflow
 from pledger.errors import ActivityError, ApplicationError
 from pledger.errors import TimeoutError as TimedOutError
 from tests.reference.activities import ONCE, QUICK, linger, plain_step, step
@@ -56,6 +56,16 @@ async def measure(text: str) -> str:
 @activity.defn(retry_policy=QUICK)
 async def fetch(page: int) -> list[int]:
     return list(range(page * 3, page * 3 + 3))
+
+
+GATE = Limit("gate", concurrency=2)
+DESK = Limit("desk", concurrency=1, key=lambda name: name.partition(" ")[0])
+
+
+@activity.defn(retry_policy=QUICK, limits=[GATE, DESK])
+async def serve(name: str) -> str:
+    await asyncio.sleep(0.3)
+    return await step.fn(name)
 
 
 async def _kind(call: object) -> str:
@@ -156,6 +166,18 @@ async def workshop(jobs: int) -> list[str]:
 
 
 @workflow.defn
+async def rationed(width: int) -> list[str]:
+    """Two at a time over all workers, and one of each of three keys; tenants take turns, and the last one is urgent."""
+    served = [
+        workflow.start_activity(
+            serve, f"desk-{n % 3} {n}", priority=Priority(3 if n < width - 1 else 1, fairness_key=f"tenant-{n % 2}")
+        )
+        for n in range(width)
+    ]
+    return list(await asyncio.gather(*served))
+
+
+@workflow.defn
 async def one_by_one(width: int) -> list[str]:
     """Taken as they complete, the shortest first."""
     turns = [_after(width - n, f"turn {n}") for n in range(width)]
@@ -207,7 +229,7 @@ class Ledgered:
         return len(self.lines)
 
 
-ACTIVITIES = [stumble, slow, silent, hopeless, unattended, measure, fetch]
+ACTIVITIES = [stumble, slow, silent, hopeless, unattended, measure, fetch, serve]
 WORKFLOWS = [
     stumbling,
     timing_out,
@@ -215,6 +237,7 @@ WORKFLOWS = [
     in_context,
     streaming,
     workshop,
+    rationed,
     one_by_one,
     failing,
     endless,

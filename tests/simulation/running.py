@@ -9,7 +9,7 @@ from typing import Any
 
 from pledger.testing import Faults, Simulation
 from tests.reference import activities, further, workflows
-from tests.reference.cases import CASES, Case, every_run_ends_as_it_may, start
+from tests.reference.cases import CASES, FURTHER, Case, every_run_ends_as_it_may, start
 
 #: The tests of all seeds, by store.
 FILES = {"memory": "test_seeds.py", "sqlite": "test_sqlite_seeds.py", "postgres": "test_server_seeds.py"}
@@ -34,8 +34,11 @@ def prepare(seed: int, faults: Faults | None = None, cases: Sequence[Case] = (),
         namespaces=["default", "other"][: min(workers, dice.choice([1, 2]))],
         **options,
     )
-    for number, case in enumerate(cases or dice.sample(CASES, RUNS), 1):
-        start(sim, case, number)
+    drawn = list(cases) or dice.sample(CASES, RUNS)
+    if not cases and random.Random(f"limits {seed}").random() < 0.25:
+        drawn += [case("rationed")] * 2
+    for number, each in enumerate(drawn, 1):
+        start(sim, each, number)
     return sim
 
 
@@ -54,4 +57,4 @@ def simulate(seed: int, faults: Faults | None = None, cases: Sequence[Case] = ()
 
 
 def case(name: str) -> Case:
-    return next(each for each in CASES if each.name == name)
+    return next(each for each in [*CASES, *FURTHER] if each.name == name)

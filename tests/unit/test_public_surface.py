@@ -13,6 +13,8 @@ SURFACE = {
     "CommandSecrets",
     "EnvironmentSecrets",
     "FileSecrets",
+    "Limit",
+    "Priority",
     "RetryPolicy",
     "Secret",
     "SyncClient",

@@ -15,6 +15,7 @@ from pledger.cli.history import history
 from pledger.cli.listing import list_runs
 from pledger.cli.messages import query, signal
 from pledger.cli.pausing import pause, paused, resume
+from pledger.cli.queues import limits, queues
 from pledger.cli.replay import replay
 from pledger.cli.retention import export, prune_runs
 from pledger.cli.show import show
@@ -48,6 +49,8 @@ app.command()(terminate)
 app.command()(pause)
 app.command()(resume)
 app.command()(paused)
+app.add_typer(queues)
+app.add_typer(limits)
 app.command()(replay)
 app.command()(check)
 app.command()(backup)

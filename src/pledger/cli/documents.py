@@ -13,8 +13,8 @@ from pledger import errors
 from pledger.cli.exits import exit_of
 from pledger.cli.timeline import Entry
 from pledger.cli.waits import Wait
-from pledger.client import Description, PauseSummary, RunSummary
-from pledger.engine.port.records import AttemptRecord, Message
+from pledger.client import Description, LimitSummary, PauseSummary, QueueSummary, RunSummary
+from pledger.engine.port.records import AttemptRecord, Message, PlaceRow
 from pledger.history import failures
 from pledger.history.failures import Failure
 
@@ -68,6 +68,28 @@ def pause(found: PauseSummary) -> dict[str, Any]:
     }
 
 
+def queue(found: QueueSummary) -> dict[str, Any]:
+    return {
+        "task_queue": found.task_queue,
+        "queued": found.queued,
+        "oldest": _iso(found.oldest),
+        "later": found.later,
+        "started": found.started,
+        "workers": found.workers,
+    }
+
+
+def limit(found: LimitSummary) -> dict[str, Any]:
+    return {
+        "name": found.name,
+        "concurrency": found.concurrency,
+        "rate": found.rate,
+        "per_seconds": found.per.total_seconds(),
+        "overridden": found.overridden,
+        "keys": [{"key": each.key, "used": each.used, "queued": each.queued} for each in found.keys],
+    }
+
+
 def run_in_full(run: Description, entries: list[Entry], waits: list[Wait]) -> dict[str, Any]:
     return {
         "run": {**run_summary(run.summary), "owner": run.owner, "last_event": run.last_event, "due": _iso(run.due)},
@@ -80,6 +102,7 @@ def run_in_full(run: Description, entries: list[Entry], waits: list[Wait]) -> di
         "undelivered": [_message(each) for each in run.undelivered],
         "blocked": run.blocked,
         "pauses": [pause(each) for each in run.pauses],
+        "places": [_place(each) for each in run.places],
         "damage": None if run.history.damage is None else str(run.history.damage),
     }
 
@@ -91,6 +114,14 @@ def _wait(wait: Wait) -> dict[str, Any]:
         "until": _iso_ms(wait.until_ms),
         "event_id": wait.event_id,
         "needs_help": wait.needs_help,
+    }
+
+
+def _place(place: PlaceRow) -> dict[str, Any]:
+    return {
+        "event_id": place.event_id,
+        "position": place.position,
+        "limits": [{"name": name, "key": key, "used": used} for name, key, used in place.limits],
     }
 
 

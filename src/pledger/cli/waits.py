@@ -14,7 +14,7 @@ from typing import Final, Literal, TypeAlias
 from pledger.cli import words
 from pledger.cli.timeline import not_handled, timeline
 from pledger.client import Description, WorkerSummary
-from pledger.engine.port.records import TaskRow
+from pledger.engine.port.records import PlaceRow, TaskRow
 from pledger.history import failures
 from pledger.history.state import PendingActivity
 
@@ -82,10 +82,11 @@ def _pauses(run: Description, now_ms: int) -> Iterator[Wait]:
 def _reasons(run: Description, now_ms: int) -> Iterator[Wait]:
     """What comes next by itself or from outside."""
     tasks = {task.event_id: task for task in run.pending}
+    places = {place.event_id: place for place in run.places}
     if run.last_event == 0:
         yield Wait("start", f"waits for a worker of task queue {run.summary.task_queue!r} to start it", now_ms)
     for event_id, pending in run.state.activities.items():
-        yield _activity(event_id, pending, tasks.get(event_id), run, now_ms)
+        yield _activity(event_id, pending, tasks.get(event_id), places.get(event_id), run, now_ms)
     for event_id, timer in sorted(run.state.timers.items(), key=lambda each: each[1].fire_at_ms):
         when = f"{words.moment(timer.fire_at_ms, now_ms)} ({words.distance(timer.fire_at_ms, now_ms)})"
         verb = "sleeps until" if timer.fire_at_ms > now_ms else "has slept until"
@@ -117,7 +118,14 @@ def _not_handled(run: Description) -> Iterator[Wait]:
         yield Wait("message", text, event_id=last.event_id, needs_help=True)
 
 
-def _activity(event_id: int, pending: PendingActivity, task: TaskRow | None, run: Description, now_ms: int) -> Wait:
+def _activity(
+    event_id: int,
+    pending: PendingActivity,
+    task: TaskRow | None,
+    place: PlaceRow | None,
+    run: Description,
+    now_ms: int,
+) -> Wait:
     queue = pending.command.task_queue or run.summary.task_queue
     until_ms = None if task is None or task.state == "started" else max(task.due_ms, now_ms)
     needs_help = False
@@ -130,6 +138,8 @@ def _activity(event_id: int, pending: PendingActivity, task: TaskRow | None, run
         needs_help = queue != run.summary.task_queue and not _live(run.workers, queue)
         if needs_help:
             detail += f"; no live worker serves task queue {queue!r}"
+        elif place is not None and task.due_ms <= now_ms:
+            detail += f"; {_in_line(place)}"
         elif _live(run.workers, queue) and task.due_ms + _LATE_MS < now_ms:
             detail += f"; no worker takes it: does any live worker of task queue {queue!r} know it?"
     elif task.state == "started":
@@ -152,6 +162,15 @@ def _queued(task: TaskRow, now_ms: int) -> str:
     if task.due_ms <= now_ms:
         return f"attempt {task.attempt} due since {when}"
     return f"attempt {task.attempt} at {when}, {words.distance(task.due_ms, now_ms)}"
+
+
+def _in_line(place: PlaceRow) -> str:
+    """Like `number 7 in its line, within limit customer of ada (3 in use)`."""
+    limits = [
+        f"limit {words.printable(name)}{f' of {words.printable(key)}' if key else ''} ({used:,} in use)"
+        for name, key, used in place.limits
+    ]
+    return f"number {place.position:,} in its line{', within ' + ' and '.join(limits) if limits else ''}"
 
 
 def _started(attempt: int, since_ms: int, worker: str | None, workers: Sequence[WorkerSummary], now_ms: int) -> str:

@@ -16,6 +16,7 @@ from pledger.cli.code import Code, load_code
 from pledger.cli.durations import parse_duration
 from pledger.cli.exits import Exit
 from pledger.cli.ledger import opened, shown
+from pledger.cli.limits import parse_limit
 from pledger.cli.logs import set_up_logging
 from pledger.client import Client
 from pledger.engine.secrets import resolver_of
@@ -112,6 +113,16 @@ Secrets: TypeAlias = Annotated[
         show_default=False,
     ),
 ]
+QueueLimits: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--queue-limits",
+        metavar="NAME=NUMBERS",
+        help="A limit of all activities of the queue, over all its workers: api=10 (at a time), api=50/s, "
+        "api=10,200/m; may be given more than once. Each worker of the queue has to state it.",
+        show_default=False,
+    ),
+]
 BuildId: TypeAlias = Annotated[
     str | None,
     typer.Option("--build-id", help="The identity of this code in histories.", show_default="from its sources"),
@@ -145,6 +156,7 @@ def worker(
     verify: Verify = 0.01,
     retention: Retention = timedelta(days=30),
     secrets: Secrets = None,
+    queue_limits: QueueLimits = None,
     build_id: BuildId = None,
     identity: Identity = None,
     paused: Paused = False,
@@ -174,6 +186,7 @@ def worker(
         "verify": verify,
         "retention": retention,
         "secrets": [resolver_of(each) for each in secrets or ()],
+        "queue_limits": [parse_limit(each) for each in queue_limits or ()],
         "build_id": build_id,
         "identity": identity,
         "paused": paused,

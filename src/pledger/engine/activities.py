@@ -20,6 +20,7 @@ import msgspec
 from pledger import errors
 from pledger.engine import task_rows
 from pledger.engine.attempt import Attempt
+from pledger.engine.bounds import bounds_of
 from pledger.engine.deadlines import Deadlines
 from pledger.engine.executors import Executors
 from pledger.engine.heartbeats import Heartbeats
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from pledger.engine.port.verbs import Store
     from pledger.engine.secrets import Secrets
     from pledger.engine.session import LedgerClock
+    from pledger.history.placement import Limit
     from pledger.machine.context import RunIdentity
     from pledger.machine.definitions import ActivityDefinition
 
@@ -67,7 +69,8 @@ class Activities:
     """The attempts of one worker.
 
     slots: how many more may start. rows: those of its attempts. leaving: the worker is going, and no activity is placed
-    here any more.
+    here any more. bounds: its limits that hold over all workers. queue_waits: there is more in the queue than there is
+    room for here.
     """
 
     def __init__(
@@ -88,8 +91,12 @@ class Activities:
         store: Store,
         transactions: Mapping[str, str | None],
         secrets: Secrets,
+        queue_limits: Sequence[Limit] = (),
     ) -> None:
         self.definitions = definitions
+        self.bounds = bounds_of(definitions.values(), queue_limits)
+        self.queue_waits = False
+        self._is_limited = self.bounds.has_standing or bool(self.bounds.rules)
         self.slots = Slots(
             definitions, attempts_max=concurrent_max, threads_max=threads_max, transactions_max=transactions_max
         )
@@ -125,7 +132,17 @@ class Activities:
     def reserve(self, command: ScheduleActivity) -> bool:
         """Take a slot for an eager attempt, before the transition that schedules it is written; False when this worker
         may not run the activity now, next to its run."""
-        return not self.leaving and self.slots.try_take(command.activity_type)
+        if self.leaving or ((self._is_limited or command.placement is not None) and self._must_queue(command)):
+            return False
+        return self.slots.try_take(command.activity_type)
+
+    def _must_queue(self, command: ScheduleActivity) -> bool:
+        """What is limited takes its slots as it leaves the queue; and what has a place in it does not pass by those who
+        wait."""
+        bounds, placement = self.bounds, command.placement
+        if bounds.queue or command.activity_type in bounds.standing:
+            return True
+        return placement is not None and (bool(placement.limits) or self.queue_waits)
 
     def unreserve(self, eager: Iterable[tuple[int, ScheduleActivity]]) -> None:
         """Give back what was reserved for a transition that was not written."""

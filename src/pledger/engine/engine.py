@@ -7,7 +7,7 @@ import asyncio
 import functools
 import logging
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from pledger import errors
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pledger.engine.connection import Connection
     from pledger.engine.port.operations import StartRun
     from pledger.engine.port.records import RunStatus
+    from pledger.history.placement import Limit
     from pledger.machine.context import RunIdentity
     from pledger.machine.definitions import ActivityDefinition, WorkflowDefinition
 
@@ -45,6 +46,7 @@ class Engine:
     code: the identity of all its code. codes: that of each workflow, by its type; None where they are all `code`. A
     block is lifted by another identity of the run's own workflow, so that two workers which serve different sets of
     workflows from the same code do not hand a blocked run back and forth. transactions: the URL of each, by its name.
+    queue_limits: of all activities of the queue.
     """
 
     def __init__(
@@ -63,6 +65,7 @@ class Engine:
         randomness: random.Random,
         transactions: Mapping[str, str | None] | None = None,
         secrets: Sequence[SecretResolver] = (),
+        queue_limits: Sequence[Limit] = (),
     ) -> None:
         self.connection = connection
         self._transactions = transactions or {}
@@ -79,7 +82,7 @@ class Engine:
         self._stopping = False
         self.session = self._new_session()
         self.runs = self._new_runs(codes or dict.fromkeys(self.workflows, code))
-        self.activities = self._new_activities({each.name: each for each in activities}, randomness)
+        self.activities = self._new_activities({each.name: each for each in activities}, randomness, queue_limits)
         self.runs.meet(self.activities)
         self._intake = self._new_intake(self._new_loader(randomness))
         self.activities.slots.freed = self._intake.slot_freed
@@ -115,7 +118,10 @@ class Engine:
         )
 
     def _new_activities(
-        self, definitions: dict[str, ActivityDefinition[Any, Any]], randomness: random.Random
+        self,
+        definitions: dict[str, ActivityDefinition[Any, Any]],
+        randomness: random.Random,
+        queue_limits: Sequence[Limit],
     ) -> Activities:
         return Activities(
             definitions=definitions,
@@ -133,6 +139,7 @@ class Engine:
             store=self.connection.store,
             transactions=self._transactions,
             secrets=self._secrets,
+            queue_limits=queue_limits,
         )
 
     def _new_loader(self, randomness: random.Random) -> Loader:
@@ -186,6 +193,8 @@ class Engine:
             await self.connection.store.prepare_transactions(
                 dict.fromkeys(self._transactions.values()), self._limits.transactions_max
             )
+        if rules := self.activities.bounds.rules:
+            await self.connection.store.state_limits(self.connection.namespace, rules)
         await self.session.open(self.identity, self.connection.namespace, self.task_queue, self.code)
         self._watchdog.start()
         self._intake.start()
@@ -302,6 +311,7 @@ class Engine:
 
     def run_closed(self, run_key: int, status: RunStatus, command: Command | None) -> None:
         self.connection.run_closed(run_key, status, command)
+        self.attempts_ended()
         self._verification.closed(run_key)
 
     def run_changed(self, run_key: int) -> None:
@@ -312,6 +322,14 @@ class Engine:
 
     def task_queued(self, due_ms: int) -> None:
         self._intake.due(due_ms)
+
+    def attempts_ended(self) -> None:
+        """Slots may be free: whoever waits for one in this process is told, other processes see it in the store."""
+        for each in self.connection.engines:
+            each.slots_freed()
+
+    def slots_freed(self) -> None:
+        self._intake.limits_freed()
 
     def run_born(self, run_key: int) -> None:
         self._intake.run_born(run_key)

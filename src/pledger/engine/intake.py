@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from pledger import errors
 from pledger.engine.loading import take_message, take_outcome
 from pledger.engine.port.answers import Answer, Reply
+from pledger.engine.port.lanes import Claim, Served
 from pledger.engine.port.operations import ExpireTask, LogAttempts
 from pledger.engine.port.records import AttemptRecord, Mail, Request
 from pledger.engine.runs import AGAIN_S
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from pledger.engine.activities import Activities
     from pledger.engine.committer import Committer
     from pledger.engine.loading import Loader
-    from pledger.engine.port.records import RunRow, TaskRow
+    from pledger.engine.port.records import Outlook, RunRow, TaskRow
     from pledger.engine.port.verbs import Store
     from pledger.engine.runs import Runs
     from pledger.engine.session import LedgerClock
@@ -87,6 +88,7 @@ class Intake:
         self._look_at = 0.0
         self._looked_at = 0
         self._tasks_wait = False
+        self._limits_wait = False
         self._changed = True
         self._doubt = False
         self._doubt_again_at: float | None = None
@@ -129,6 +131,11 @@ class Intake:
     def slot_freed(self) -> None:
         """One more attempt may start here, after none could."""
         if self._tasks_wait:
+            self.changed()
+
+    def limits_freed(self) -> None:
+        """Attempts that may have had slots are over."""
+        if self._limits_wait:
             self.changed()
 
     def run_born(self, run_key: int) -> None:
@@ -227,14 +234,20 @@ class Intake:
             for task in await self._store.expired_tasks(self._namespace, now_ms, CLAIM_MAX):
                 self._expire(task)
         is_due = outlook.due_ms is not None and outlook.due_ms <= now_ms
-        if is_due or outlook.overdue or outlook.unblocked:
-            tasks = await self._claim_tasks(now_ms, self._store.claim_tasks)
+        if is_due or outlook.lanes or outlook.overdue or outlook.unblocked:
+            self._limits_wait = False
+            tasks = await self._claim_tasks(
+                now_ms,
+                functools.partial(self._claim_in_order, self._store.claim_queued)
+                if self._has_order(outlook)
+                else self._store.claim_tasks,
+            )
             taken = tasks + await self._claim_runs(now_ms, self._store.claim_runs)
             if taken:
                 self._changed = True  # there may be more, and another thing is the next one due
                 return
         await self._take_lifted(now_ms)
-        if outlook.due_ms is not None:
+        if outlook.due_ms is not None and not (is_due and self._limits_wait):
             # What is due and was not taken waits for a worker that knows its type, or for room here: not now.
             self.due(self._clock.now_ms() + NOT_NOW_MS if is_due else outlook.due_ms)
 
@@ -242,7 +255,7 @@ class Intake:
         """What pauses that are being lifted let go on now."""
         look_ms = self._runs.pauses.lift_look_ms()
         if look_ms is not None:
-            await self._claim_tasks(now_ms, self._store.claim_lifted_tasks)
+            await self._claim_tasks(now_ms, functools.partial(self._claim_in_order, self._store.claim_lifted_tasks))
             await self._claim_runs(now_ms, self._store.claim_lifted_runs)
             self.due(self._clock.now_ms() + look_ms)
 
@@ -268,7 +281,29 @@ class Intake:
                 self._activities.start_claimed(task, _identity_of(task))
             started += len(tasks)
             self._tasks_wait = self._tasks_wait or len(tasks) == slots
+        self._activities.queue_waits = self._tasks_wait
         return started
+
+    def _has_order(self, outlook: Outlook) -> bool:
+        """Whether there is more to a claim than age: rows stand in lanes, or activities have limits."""
+        return outlook.lanes or self._activities.bounds.has_standing
+
+    async def _claim_in_order(
+        self,
+        claim_queued: Callable[..., Awaitable[Claim]],
+        session_key: int,
+        now_ms: int,
+        namespace: str,
+        task_queue: str,
+        types: list[str],
+        slots: int,
+    ) -> list[TaskRow]:
+        """As `claim_tasks` of the store, of all rows, by a verb that goes by their order and their limits."""
+        served = Served(namespace, task_queue, types)
+        claim = await claim_queued(session_key, now_ms, served, slots, self._activities.bounds)
+        self._limits_wait = self._limits_wait or claim.waits
+        self.due(claim.due_ms)
+        return claim.tasks
 
     async def _claim_runs(self, now_ms: int, claim: Callable[..., Awaitable[list[RunRow]]]) -> int:
         """Take what is due, as far as there is room; how many."""

@@ -57,6 +57,7 @@ class Listener(Protocol):
     def run_changed(self, run_key: int) -> None: ...
     def run_released(self, due_ms: int | None) -> None: ...
     def task_queued(self, due_ms: int) -> None: ...
+    def attempts_ended(self) -> None: ...
     def in_doubt(self) -> None:
         """A run may have been born here without anybody knowing."""
         ...
@@ -207,6 +208,9 @@ class Runs:
 
     def requeued(self, task: TaskRow) -> None:
         self._listener.task_queued(task.due_ms)
+
+    def ended(self) -> None:
+        self._listener.attempts_ended()
 
     def arm(self, run: ActiveRun) -> None:
         """Have the run rung when it is due."""
@@ -379,7 +383,7 @@ class Runs:
         for event_id, command in built.eager:
             place = (run.run_key, run.fence, run.identity, event_id)
             self.activities.start_eager(*place, command, append.time_ms, run.deadline_ms)
-        if append.tasks or append.cancelled or built.unknown:
+        if append.tasks or append.cancelled or append.dropped or built.unknown:
             self._settle_others(built)
         if append.due_ms is not None:
             self.arm(run)
@@ -397,6 +401,8 @@ class Runs:
             self.activities.row_written(run.fence, row)
         for event_id in append.cancelled:
             self.activities.cancel(run.run_key, event_id, "the workflow cancelled the activity")
+        if append.dropped:
+            self._listener.attempts_ended()
         if append.tasks or append.cancelled:
             self._listener.task_queued(append.time_ms)
 

@@ -13,6 +13,7 @@ import msgspec
 
 from pledger import errors
 from pledger.engine.port.answers import Reply
+from pledger.engine.port.lanes import lane_of
 from pledger.engine.port.operations import FinishTask, LogAttempts, PutTask
 from pledger.engine.port.records import AttemptRecord, TaskRow
 from pledger.history.events import ActivityCompleted, ActivityFailed, ScheduleActivity
@@ -51,7 +52,7 @@ def queued_row(
     run_deadline_ms: int | None = None,
 ) -> TaskRow:
     """A queued row for the activity. run_deadline_ms: when its run times out, or None."""
-    options = command.options
+    options, placement = command.options, command.placement
     if run_deadline_ms is not None:
         options = msgspec.structs.replace(options, run_deadline_ms=run_deadline_ms)
         command = msgspec.structs.replace(command, options=options)
@@ -80,6 +81,8 @@ def queued_row(
         expires_ms=min(waits_until, default=None),
         heartbeat=heartbeat,
         last_failure=None if last_failure is None else encode_record(last_failure),
+        lane=lane_of(placement),
+        weight=1.0 if placement is None else placement.fairness_weight,
     )
 
 
@@ -96,6 +99,10 @@ class Runs(Protocol):
 
     def recorded(self, attempt: Attempt, outcome: ActivityCompleted | ActivityFailed) -> None:
         """The outcome is in the row of the attempt: for its run, should that be here."""
+        ...
+
+    def ended(self) -> None:
+        """An attempt that had a row is over, and so are its slots."""
         ...
 
 
@@ -201,10 +208,12 @@ class TaskRows:
             self._later(lambda: self._committer.submit(finish, lambda again: self._finished(attempt, finish, again)))
             return
         self._written(attempt.run_key, attempt.event_id, finish)
-        if answer is Reply.WON and finish.requeue is not None:
-            self._runs.requeued(finish.requeue)
-        elif answer is Reply.WON and finish.outcome is not None:
-            self._runs.recorded(attempt, decode_outcome(finish.outcome))
+        if answer is Reply.WON:
+            self._runs.ended()
+            if finish.requeue is not None:
+                self._runs.requeued(finish.requeue)
+            elif finish.outcome is not None:
+                self._runs.recorded(attempt, decode_outcome(finish.outcome))
         elif answer is Reply.LOST:
             self.log(self.record(attempt, "late", None))
         elif isinstance(answer, Exception):

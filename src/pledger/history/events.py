@@ -15,6 +15,7 @@ from typing import TypeAlias
 import msgspec
 
 from pledger.history.failures import Failure
+from pledger.history.placement import Placement
 from pledger.history.retry import RetryPolicyRecord
 
 
@@ -29,7 +30,7 @@ class RunStarted(Event, tag=1, frozen=True):
     """The run exists.
 
     args: the arguments as one JSON array. seed: feeds every draw of the run, and its successors' after a reset.
-    deadline_ms: when the run times out, or None.
+    deadline_ms: when the run times out, or None. priority: of its activities, where they state none.
     """
 
     workflow_type: str
@@ -37,6 +38,7 @@ class RunStarted(Event, tag=1, frozen=True):
     seed: bytes
     task_queue: str = "default"
     deadline_ms: int | None = None
+    priority: Placement | None = None
 
 
 class ActivityCompleted(Event, tag=2, frozen=True):
@@ -107,13 +109,15 @@ class ActivityOptions(msgspec.Struct, array_like=True, frozen=True, gc=False, om
 
 
 class ScheduleActivity(Event, tag=21, frozen=True):
-    """args: JSON array. task_queue None: the run's own. idempotency_key None: the default, from the position."""
+    """args: JSON array. task_queue None: the run's own. idempotency_key None: the default, from the position.
+    placement None: it stands in its queue as all others do."""
 
     activity_type: str
     args: bytes
     options: ActivityOptions
     task_queue: str | None = None
     idempotency_key: str | None = None
+    placement: Placement | None = None
 
 
 class CancelActivity(Event, tag=22, frozen=True):

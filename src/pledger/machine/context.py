@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 from pledger.errors import ForbiddenCallError, UsageError
 from pledger.history import events, payloads
 from pledger.history.events import Command, ScheduleActivity
+from pledger.history.placement import LimitUse, Priority, place, use_of
 from pledger.machine.definitions import ActivityDefinition, StepOptions
 from pledger.machine.loop import LoopTimer, WorkflowFuture, WorkflowLoop
 
@@ -145,6 +146,7 @@ class RunContext:
         self.started_ms = 0
         self.events = 0
         self.payload_bytes_max = payloads.PAYLOAD_BYTES_MAX
+        self.priority: Priority | None = None
         self.cancel_reason: str | None = None
         self._condition_ordinal = 0
 
@@ -188,8 +190,13 @@ class RunContext:
         *,
         task_queue: str | None = None,
         idempotency_key: str | None = None,
+        priority: Priority | None = None,
+        limits: tuple[LimitUse, ...] = (),
     ) -> ActivityHandle[Any]:
-        """Schedule one activity. Raises PayloadTooLargeError, and UsageError at the bound of pending activities."""
+        """Schedule one activity. Raises PayloadTooLargeError, and UsageError at the bound of pending activities.
+
+        priority: over that of the run.
+        """
         if len(args) > self.payload_bytes_max:
             what = f"the input of activity {activity_type!r} in {self.identity}"
             payloads.check_size(args, what, self.payload_bytes_max)
@@ -200,7 +207,12 @@ class RunContext:
             )
         if self.dead or self.read_only is not None:
             self._refuse()
-        command = ScheduleActivity(activity_type, args, options, task_queue, idempotency_key)
+        if priority is None and not limits and self.priority is None:
+            command = ScheduleActivity(activity_type, args, options, task_queue, idempotency_key)
+        else:
+            stated = self.priority if priority is None else priority.over(self.priority)
+            placement = place(stated, limits)
+            command = ScheduleActivity(activity_type, args, options, task_queue, idempotency_key, placement)
         handle: ActivityHandle[Any] = ActivityHandle(self, command, decode)
         asked = handle.asked = Asked(command, handle, self.loop.current_path())
         if self.replaying:
@@ -398,7 +410,16 @@ def schedule_call(
         definition.decode_result,
         task_queue=stated.task_queue,
         idempotency_key=None if key is None else str(key(*args, **kwargs)),
+        priority=stated.priority,
+        limits=uses_of(definition, args, kwargs) if definition.limits else (),
     )
+
+
+def uses_of(
+    definition: ActivityDefinition[Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[LimitUse, ...]:
+    """What a call of the activity counts for."""
+    return tuple(use_of(limit, args, kwargs) for limit in definition.limits)
 
 
 ActivityDefinition.schedule = staticmethod(schedule_call)

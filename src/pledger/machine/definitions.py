@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeAlias, T
 from pledger.errors import InvalidPolicyError, UsageError
 from pledger.history.events import ActivityOptions
 from pledger.history.payloads import Signature
+from pledger.history.placement import Limit, Priority
 from pledger.history.retry import RetryPolicy, milliseconds
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ class StepOptions:
     retry_policy: RetryPolicy | None = None
     task_queue: str | None = None
     cancellation_type: CancellationType | None = None
+    priority: Priority | None = None
 
     def __post_init__(self) -> None:
         for name in (
@@ -74,6 +76,7 @@ class StepOptions:
             retry_policy=self.retry_policy or base.retry_policy,
             task_queue=self.task_queue or base.task_queue,
             cancellation_type=self.cancellation_type or base.cancellation_type,
+            priority=base.priority if self.priority is None else self.priority.over(base.priority),
         )
 
     def record(self) -> ActivityOptions:
@@ -118,6 +121,7 @@ class ActivityDefinition(Generic[P, R]):
         idempotency_key: Callable[P, str] | None,
         transaction: str | None = None,
         secrets: Sequence[str] = (),
+        limits: tuple[Limit, ...] = (),
     ) -> None:
         functools.update_wrapper(self, fn)
         self.fn = fn
@@ -127,6 +131,7 @@ class ActivityDefinition(Generic[P, R]):
         self.idempotency_key = idempotency_key
         self.transaction = transaction
         self.secrets = tuple(secrets)
+        self.limits = limits
         self.signature = Signature.of(fn)
         self.record = options.record()
         self.decode_result = self.signature.decode_result  # bound once, not for every call

@@ -20,6 +20,7 @@ from typing import Any, Final
 from pledger import errors
 from pledger.history import events, failures, payloads
 from pledger.history.events import Command, Input
+from pledger.history.placement import Priority
 from pledger.history.transition import Transition
 from pledger.machine import guards, replay
 from pledger.machine.context import ActivityHandle, Asked, RunContext, RunIdentity
@@ -154,14 +155,16 @@ class Machine:
     def _begin(self, started: Input, time_ms: int) -> RunContext:
         match started:
             case events.RunStarted():
-                seed = started.seed
+                seed, placement = started.seed, started.priority
             case events.RunTerminated() | events.RunTimedOut():
-                seed = b""  # ended before anybody had taken it: there will be no code to draw
+                seed, placement = b"", None  # ended before anybody had taken it: there will be no code to draw
             case _:
                 raise errors.InternalError(f"{self.identity}: its first input is {type(started).__name__}")
         context = self._context = RunContext(self.identity, seed)
         context.started_ms = time_ms
         context.payload_bytes_max = self.payload_bytes_max
+        if placement is not None:
+            context.priority = Priority(placement.priority, placement.fairness_key, placement.fairness_weight)
         return context
 
     @contextlib.contextmanager

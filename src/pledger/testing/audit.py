@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, assert_never
 import msgspec
 
 from pledger.engine.port.answers import Answer, Reply, Started
+from pledger.engine.port.lanes import Claim
 from pledger.engine.port.operations import (
     Append,
     Block,
@@ -35,6 +36,7 @@ from pledger.history import events, transition
 from pledger.history.state import ImpossibleEventError, RunState, fold
 from pledger.store.losses import JUMP
 from pledger.testing.stillness import Stillness
+from pledger.testing.turnstile import Turnstile
 from pledger.testing.views import StateView
 
 if TYPE_CHECKING:
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
 
     from pledger.engine.attempt import Attempt
     from pledger.engine.port.records import Outlook
+    from pledger.history.placement import LimitRule
     from pledger.history.transition import StoredTransition, Transition
     from pledger.store.memory.state import State
     from pledger.testing.process import Process
@@ -50,7 +53,7 @@ if TYPE_CHECKING:
 
 
 #: The verbs that give a session something to do.
-CLAIMS: Final = frozenset({"claim_runs", "claim_tasks", "claim_lifted_runs", "claim_lifted_tasks"})
+CLAIMS: Final = frozenset({"claim_runs", "claim_tasks", "claim_queued", "claim_lifted_runs", "claim_lifted_tasks"})
 
 
 @dataclass(slots=True)
@@ -89,10 +92,16 @@ class Auditor:
 
     may_block: the workflow types whose code is not right, or changes; any other one blocks only when it is parked.
     damaged: runs whose rows were changed behind the ledger's back. parked: those of them that are blocked for it.
-    keep_ms: how long finished runs are kept. forgotten: those that retention took.
+    keep_ms: how long finished runs are kept. forgotten: those that retention took. rules: the numbers of limits.
     """
 
-    def __init__(self, clock: Callable[[], int], may_block: Container[str] = (), keep_ms: int = 0) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], int],
+        may_block: Container[str] = (),
+        keep_ms: int = 0,
+        rules: Mapping[str, LimitRule] | None = None,
+    ) -> None:
         self.forgotten: set[int] = set()
         self._keep_ms = keep_ms
         self.records: dict[int, Record] = {}
@@ -109,6 +118,7 @@ class Auditor:
         #: How often the ledger has gone back. once: how often each activity began that may once, by its run and input.
         self.term = 0
         self._once: Counter[tuple[str, str, bytes]] = Counter()
+        self.turnstile = Turnstile(rules or {}, self.violated)
 
     def owner_looked(self, process: Process, session_key: int, outlook: Outlook) -> None:
         """A session has got the answer to a look."""
@@ -231,9 +241,11 @@ class Auditor:
                 f"which is at {before.last_event}",
             )
 
-    def look_at_claim(self, session: SessionRow, rows: Sequence[RunRow | TaskRow], view: View) -> None:
+    def look_at_claim(self, session: SessionRow, found: Sequence[RunRow | TaskRow] | Claim, view: View) -> None:
         """What a session has just taken."""
-        for row in rows:
+        if isinstance(found, Claim):
+            self.turnstile.look_at_claim(found, view)
+        for row in found.tasks if isinstance(found, Claim) else found:
             self.stillness.look_at_claim(row, view)
             if (row.namespace, row.task_queue) != (session.namespace, session.task_queue):
                 self.violated(
@@ -454,6 +466,7 @@ class Auditor:
         if self.is_stale(attempt):
             return
         self.stillness.attempt_began(attempt, what)
+        self.turnstile.attempt_began(attempt, what)
         record = self.records.get(attempt.run_key)
         if record is None or attempt.event_id not in record.scheduled:
             self.violated("intent before effect", f"{what} began, and its schedule is not durable")

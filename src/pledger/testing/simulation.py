@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, Final
 
+from pledger.engine.bounds import bounds_of
 from pledger.engine.limits import Limits
 from pledger.errors import UsageError
 from pledger.history.retry import milliseconds
@@ -113,7 +114,8 @@ class Simulation:
         self._settle_s = settle.total_seconds()
         self._scheduler = Scheduler(fork(self._dice))
         self._conditions = Conditions(self._scheduler, faults or Faults())
-        self.auditor = Auditor(self._conditions.store_ms, self._deploy, milliseconds(retention))
+        rules = bounds_of(activities).rules
+        self.auditor = Auditor(self._conditions.store_ms, self._deploy, milliseconds(retention), rules)
         self._ledger = self._new_ledger(store, durability)
         self.world = World(
             fork(self._dice),

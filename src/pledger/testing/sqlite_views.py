@@ -104,7 +104,7 @@ def _read_messages(state: State, rows: Query) -> None:
 
 
 def _read_tasks(state: State, rows: Query) -> None:
-    for row in rows("SELECT * FROM pledger_task_row ORDER BY run_key, event_id", ()):
+    for row in rows("SELECT * FROM pledger_placed_task ORDER BY run_key, event_id", ()):
         task = task_row(row)
         state.tasks.setdefault(task.run_key, {})[task.event_id] = task
     for row in rows(_ATTEMPTS, ()):

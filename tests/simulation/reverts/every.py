@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from tests.simulation.reverts import of_a_disk, of_a_server, of_attempts, of_pauses, of_retention, of_runs, of_the_store
+from tests.simulation.reverts import (
+    of_a_disk,
+    of_a_server,
+    of_attempts,
+    of_pauses,
+    of_queues,
+    of_retention,
+    of_runs,
+    of_the_store,
+)
 
 EVERY = [
     *of_the_store.REVERTS,
     *of_attempts.REVERTS,
     *of_runs.REVERTS,
     *of_pauses.REVERTS,
+    *of_queues.REVERTS,
     *of_a_disk.REVERTS,
     *of_a_server.REVERTS,
     *of_retention.REVERTS,

@@ -9,7 +9,7 @@ import pytest
 
 from pledger.cli.waits import Wait, waits
 from pledger.client import Description, PauseSummary
-from pledger.engine.port.records import Message
+from pledger.engine.port.records import Message, PlaceRow
 from pledger.history import events
 from pledger.history.failures import Failure
 from tests.unit.cli.runs import BEGIN_MS, START, TIMEOUT, Run, at, encoded, schedule, timer, worker
@@ -89,6 +89,22 @@ def test_an_activity_that_no_live_worker_takes_may_be_known_to_none() -> None:
     fresh, late = (texts(run.describe(after, workers=(worker(),), owner="4242@host"))[0] for after in (4, 9))
     assert fresh.endswith("(attempt 1 due since 18:40:00)")
     assert late.endswith("; no worker takes it: does any live worker of task queue 'default' know it?)")
+
+
+def test_an_activity_in_a_line_tells_its_number_and_what_holds_it_up() -> None:
+    place = PlaceRow(2, 7, (("courier-api", "", 1_000), ("customer", "ada", 3)))
+    run = Run().then(0, START, schedule()).task(2)
+    [wait] = waits(run.describe(9, workers=(worker(),), owner="4242@host", places=(place,)))
+    assert wait.text.endswith(
+        "(attempt 1 due since 18:40:00; number 7 in its line, "
+        "within limit courier-api (1,000 in use) and limit customer of ada (3 in use))"
+    )
+
+
+def test_a_retry_in_a_line_has_no_number_before_it_is_due() -> None:
+    run = Run().then(0, START, schedule()).task(2, attempt=2, due_s=60)
+    [wait] = waits(run.describe(9, workers=(worker(),), owner="4242@host", places=(PlaceRow(2, 1, ()),)))
+    assert wait.text.endswith("(attempt 2 at 18:41:00, in 51 s)")
 
 
 def test_timers_are_told_in_the_order_in_which_they_fire() -> None:

@@ -8,11 +8,14 @@ attempt that waits in the store, go on. The arithmetic of the bucket stands here
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final, Literal, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, TypeAlias
 
 from msgspec.structs import replace
 
-from pledger.engine.port.records import Record, RunRow, TaskRow
+from pledger.engine.port.records import Record, RunRow
+
+if TYPE_CHECKING:
+    from pledger.engine.port.lanes import Bounds, Claim, Served
 
 PauseKind: TypeAlias = Literal["run", "type", "queue", "namespace"]
 
@@ -162,9 +165,9 @@ class Pauses(Protocol):
     """Pausing and resuming. `claim_runs` and `claim_tasks` keep to it, and `look` tells owners."""
 
     async def claim_lifted_tasks(
-        self, session_key: int, now_ms: int, namespace: str, task_queue: str, activity_types: Sequence[str], limit: int
-    ) -> list[TaskRow]:
-        """As `claim_tasks`, of what pauses that are being lifted let go on now."""
+        self, session_key: int, now_ms: int, served: Served, limit: int, bounds: Bounds
+    ) -> Claim:
+        """As `claim_queued`, of what pauses that are being lifted let go on now."""
         ...
 
     async def claim_lifted_runs(

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import msgspec
 
+from pledger.history.placement import LimitRule
+
 if TYPE_CHECKING:
     from pledger.engine.port.pauses import Pause
 
@@ -88,6 +90,7 @@ class TaskRow(Record, frozen=True):
     cancel_requested: its attempt should stop, and no further one begin. Whatever is written over the row does not take
     that back. While such a row is queued it has expired (expires_ms 0): the first worker that looks settles it, whether
     it serves the queue or not.
+    lane: where it waits among others (see `lanes`), None for a row that states nothing of that. weight: of its turns.
     """
 
     run_key: int
@@ -111,6 +114,8 @@ class TaskRow(Record, frozen=True):
     last_failure: bytes | None = None
     outcome: bytes | None = None
     cancel_requested: bool = False
+    lane: str | None = None
+    weight: float = 1.0
 
 
 class AttemptRecord(Record, frozen=True):
@@ -150,8 +155,9 @@ class Outlook(Record, frozen=True):
     run of its own. expired: a queued task of its namespace has waited too long. unblocked: a run of its queue was
     blocked by other code than the session has. ended: of the runs it asked about, those that are not open any more.
     due_ms: when the next ownerless run or queued task of its queue is due, or None; may be in the past. What is
-    paused is not counted.
+    paused is not counted, and neither are tasks in lanes.
     pauses: those of its namespace but those of single runs. paused: of its own runs, those that are paused singly.
+    lanes: whether any task of its queue waits in a lane.
     """
 
     overdue: bool
@@ -162,6 +168,7 @@ class Outlook(Record, frozen=True):
     due_ms: int | None
     pauses: tuple[Pause, ...] = ()
     paused: tuple[int, ...] = ()
+    lanes: bool = False
 
 
 class Request(Record, frozen=True):
@@ -191,6 +198,37 @@ class Mail(Record, frozen=True):
     messages: tuple[Message, ...] = ()
     outcomes: tuple[TaskRow, ...] = ()
     requests: tuple[Request, ...] = ()
+
+
+class LimitRow(Record, frozen=True):
+    """A limit. stated: its numbers in the code of the worker that started last, None where no code has it.
+    override: those that an operator has set, or None. keys: (key, slots in use, activities that wait), of those keys
+    that have any, the most used first, at most a hundred."""
+
+    name: str
+    stated: LimitRule | None
+    override: LimitRule | None
+    keys: tuple[tuple[str, int, int], ...] = ()
+
+
+class QueueRow(Record, frozen=True):
+    """What is to be done in a task queue. queued: activities that wait and are due; oldest_ms: since when the oldest of
+    them has been due, or None. later: those that are not due yet. started: attempts from the queue that run."""
+
+    task_queue: str
+    queued: int
+    oldest_ms: int | None
+    later: int
+    started: int
+
+
+class PlaceRow(Record, frozen=True):
+    """Where a queued activity of a run stands. position: from 1, among those of its lane. limits: of those that it
+    counts for, (name, key, slots in use)."""
+
+    event_id: int
+    position: int
+    limits: tuple[tuple[str, str, int], ...]
 
 
 class Condition(Record, frozen=True):

@@ -7,14 +7,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from pledger.engine.port.answers import Answer
+from pledger.engine.port.lanes import Bounds, Claim, Served
 from pledger.engine.port.operations import Operation
 from pledger.engine.port.pauses import Pauses
 from pledger.engine.port.records import (
     AttemptRecord,
     Condition,
+    LimitRow,
     Mail,
     Message,
     Outlook,
+    PlaceRow,
+    QueueRow,
     Request,
     RunRow,
     RunStatus,
@@ -23,6 +27,7 @@ from pledger.engine.port.records import (
 )
 from pledger.engine.port.retention import Retention
 from pledger.engine.port.transactions import Transactions
+from pledger.history.placement import LimitRule
 from pledger.history.transition import StoredTransition
 
 
@@ -92,7 +97,8 @@ class Tasks(Protocol):
         self, session_key: int, now_ms: int, namespace: str, task_queue: str, activity_types: Sequence[str], limit: int
     ) -> list[TaskRow]:
         """Start due queued rows in this session's name, oldest due first: state, owner and started_ms are set (of a
-        lost attempt started_ms stays, for the log). None of a run, type, queue or namespace that is paused.
+        lost attempt started_ms stays, for the log). None of a run, type, queue or namespace that is paused, and none in
+        a lane: see `Queues.claim_queued`.
 
         Durable before it returns: this is the record of the attempt (intent before effect).
         """
@@ -110,6 +116,38 @@ class Tasks(Protocol):
 
     async def read_attempts(self, run_key: int) -> list[AttemptRecord]:
         """The attempt log of the run, oldest first, at most the newest 100 of each activity."""
+        ...
+
+
+class Queues(Protocol):
+    """Task queues whose rows stand in lanes, or whose activities are limited."""
+
+    async def claim_queued(self, session_key: int, now_ms: int, served: Served, limit: int, bounds: Bounds) -> Claim:
+        """As `Tasks.claim_tasks`, of all rows, in the order and within the limits that `lanes.choose` gives.
+
+        The slots are taken in the same transaction. A slot whose attempt does not run any more is free, whatever has
+        ended it: so whoever ends an attempt, or a session, frees its slots by that.
+        """
+        ...
+
+    async def state_limits(self, namespace: str, rules: Mapping[str, LimitRule]) -> None:
+        """What the code of a worker says; for those who look."""
+        ...
+
+    async def override_limit(self, namespace: str, name: str, override: LimitRule | None) -> None:
+        """Other numbers than those of the code, from the next claim on; None: those of the code again."""
+        ...
+
+    async def read_limits(self, namespace: str) -> list[LimitRow]:
+        """By name."""
+        ...
+
+    async def read_queues(self, namespace: str, now_ms: int) -> list[QueueRow]:
+        """Those with activities in the store, by name."""
+        ...
+
+    async def read_places(self, run_key: int) -> list[PlaceRow]:
+        """Of the run's activities that wait in lanes."""
         ...
 
 
@@ -218,7 +256,7 @@ class Losses(Protocol):
         ...
 
 
-class Store(Ledger, Mailbox, Tasks, Sessions, Requests, Pauses, Retention, Transactions, Losses, Protocol):
+class Store(Ledger, Mailbox, Tasks, Queues, Sessions, Requests, Pauses, Retention, Transactions, Losses, Protocol):
     """One database.
 
     look_every_s: how long a worker may go without a look of its own: so late is noticed at most what no hint told of.

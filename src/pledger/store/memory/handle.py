@@ -7,6 +7,7 @@ import threading
 from collections.abc import Awaitable, Callable
 from typing import Concatenate, ParamSpec, TypeVar
 
+from pledger.engine.port.lanes import Claim
 from pledger.errors import StoreError, StoreUnavailableError
 from pledger.store.memory.faults import Faults
 from pledger.store.memory.state import State
@@ -65,7 +66,7 @@ class MemoryHandle:
         """The commit point."""
         with self.state.lock:
             result = rule(self.state, *args, **kwargs)
-            if result != []:  # a claim that found nothing changed nothing: idle workers must not wake each other
+            if not _is_empty(result):  # nothing has changed: idle workers must not wake each other
                 for listener in self.state.listeners:
                     listener(self)
         return result
@@ -137,3 +138,8 @@ class MemoryHandle:
 
 async def _never() -> None:
     await asyncio.get_running_loop().create_future()
+
+
+def _is_empty(result: object) -> bool:
+    """Whether it is that of a claim that took nothing."""
+    return result == [] or (isinstance(result, Claim) and not result.tasks)

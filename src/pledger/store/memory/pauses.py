@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pledger.engine.port.pauses import Lifting, Pause, Scope, lifted_at, paused_again
 from pledger.engine.port.records import RunRow, TaskRow
 from pledger.store.memory.state import State
@@ -43,21 +45,21 @@ def of_places(state: State, namespace: str) -> list[Pause]:
     return [each for each in read_pauses(state, namespace) if each.scope.kind != "run"]
 
 
-def holds_run(state: State, run: RunRow, lifted: list[int] | None = None) -> bool:
+def holds_run(state: State, run: RunRow, lifted: Sequence[int] = ()) -> bool:
     """Whether a run is paused, by another pause than those that are `lifted`."""
     return any(
         each.covers(run.run_key, run.workflow_type, run.task_queue)
         for each in state.pauses.values()
-        if each.scope.namespace == run.namespace and each.pause_key not in (lifted or ())
+        if each.scope.namespace == run.namespace and each.pause_key not in lifted
     )
 
 
-def holds_task(state: State, task: TaskRow, lifted: list[int] | None = None) -> bool:
+def holds_task(state: State, task: TaskRow, lifted: Sequence[int] = ()) -> bool:
     """The same for an attempt that waits: its queue is its own, which may be another one than its run's."""
     return any(
         each.covers(task.run_key, task.workflow_type, task.task_queue)
         for each in state.pauses.values()
-        if each.scope.namespace == task.namespace and each.pause_key not in (lifted or ())
+        if each.scope.namespace == task.namespace and each.pause_key not in lifted
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
+from pledger.engine.port.lanes import is_apart
 from pledger.engine.port.pauses import Share
 from pledger.engine.port.records import Outlook, RunRow, SessionRow
 from pledger.store.memory import pauses
@@ -138,7 +139,8 @@ def look(
         for run in runs
         if run.due_ms is not None and run.blocked is None and not pauses.holds_run(state, run)
     ]
-    due += [task.due_ms for task in queued if task.task_queue == task_queue and not pauses.holds_task(state, task)]
+    mine = [task for task in queued if task.task_queue == task_queue]
+    due += [task.due_ms for task in mine if not is_apart(task) and not pauses.holds_task(state, task)]
     now = state.clock()
     return Outlook(
         overdue=any(session.expires_ms <= now for session in read_sessions(state, namespace)),
@@ -153,6 +155,7 @@ def look(
             for each in state.pauses.values()
             if each.scope.run_key in state.open_runs and state.runs[each.scope.run_key].owner == session_key
         ),
+        lanes=any(map(is_apart, mine)),
     )
 
 

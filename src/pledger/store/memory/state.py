@@ -10,14 +10,29 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
+from pledger.engine.port.lanes import Share, Slot, SlotKey
 from pledger.engine.port.pauses import Pause
 from pledger.engine.port.records import AttemptRecord, Message, Request, RunRow, RunStatus, SessionRow, TaskRow
 from pledger.errors import WorkflowNotFoundError
+from pledger.history.placement import LimitRule, LimitUse
 from pledger.history.transition import StoredTransition
 
 
 def system_clock() -> int:
     return time.time_ns() // 1_000_000
+
+
+@dataclass
+class QueueState:
+    """Of one namespace. slots, full_ms: see `lanes.Situation`. passes: the shares of each task queue; clocks: of its
+    priorities. stated, overrides: numbers of limits, by name."""
+
+    slots: dict[SlotKey, Slot] = field(default_factory=dict)
+    full_ms: dict[LimitUse, float] = field(default_factory=dict)
+    passes: dict[tuple[str, Share], float] = field(default_factory=dict)
+    clocks: dict[tuple[str, int], float] = field(default_factory=dict)
+    stated: dict[str, LimitRule] = field(default_factory=dict)
+    overrides: dict[str, LimitRule] = field(default_factory=dict)
 
 
 @dataclass
@@ -28,6 +43,7 @@ class State:
     oldest first. inboxes: the messages of each chain by message_key. message_keys: which message has an id in a chain.
     unkept: keys of messages whose id needs no memory beyond delivery. wakes: owned runs that another process wrote to.
     tried: of runs that were blocked, the event at which that was, and the codes that failed there.
+    queues: what limits and fairness go by, of each namespace.
     leftovers: forgotten runs that still have some of their history. duties: (owner, until_ms) of each chore, by
     namespace and name. losses: see `Losses.read_losses`. listeners: called with the handle that wrote, after
     every write.
@@ -48,6 +64,7 @@ class State:
     sessions: dict[int, SessionRow] = field(default_factory=dict)
     wakes: set[int] = field(default_factory=set)
     requests: dict[int, Request] = field(default_factory=dict)
+    queues: dict[str, QueueState] = field(default_factory=dict)
     pauses: dict[int, Pause] = field(default_factory=dict)
     tried: dict[int, tuple[int, list[str]]] = field(default_factory=dict)
     leftovers: set[int] = field(default_factory=set)

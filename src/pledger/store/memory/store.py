@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from pledger.engine.port.answers import Answer
+from pledger.engine.port.lanes import Bounds, Claim, Served
 from pledger.engine.port.operations import (
     Append,
     Block,
@@ -26,9 +27,12 @@ from pledger.engine.port.pauses import Pause, Scope
 from pledger.engine.port.records import (
     AttemptRecord,
     Condition,
+    LimitRow,
     Mail,
     Message,
     Outlook,
+    PlaceRow,
+    QueueRow,
     Request,
     RunRow,
     RunStatus,
@@ -37,8 +41,9 @@ from pledger.engine.port.records import (
 )
 from pledger.engine.port.retention import Finished, Place
 from pledger.errors import InternalError, PledgerError, UsageError
+from pledger.history.placement import LimitRule
 from pledger.history.transition import StoredTransition
-from pledger.store.memory import ledger, losses, mail, mailbox, pauses, requests, retention, sessions, tasks
+from pledger.store.memory import ledger, losses, mail, mailbox, pauses, queues, requests, retention, sessions, tasks
 from pledger.store.memory.faults import Faults
 from pledger.store.memory.handle import MemoryHandle
 from pledger.store.memory.state import State
@@ -153,6 +158,26 @@ class MemoryStore(MemoryHandle, MemoryTransactions):
     async def read_attempts(self, run_key: int) -> list[AttemptRecord]:
         return await self._call(tasks.read_attempts, run_key)
 
+    # Queues -----------------------------------------------------------------------------------------------------------
+
+    async def claim_queued(self, session_key: int, now_ms: int, served: Served, limit: int, bounds: Bounds) -> Claim:
+        return await self._change(queues.claim_queued, session_key, now_ms, served, limit, bounds)
+
+    async def state_limits(self, namespace: str, rules: Mapping[str, LimitRule]) -> None:
+        await self._change(queues.state_limits, namespace, rules)
+
+    async def override_limit(self, namespace: str, name: str, override: LimitRule | None) -> None:
+        await self._change(queues.override_limit, namespace, name, override)
+
+    async def read_limits(self, namespace: str) -> list[LimitRow]:
+        return await self._call(queues.read_limits, namespace)
+
+    async def read_queues(self, namespace: str, now_ms: int) -> list[QueueRow]:
+        return await self._call(queues.read_queues, namespace, now_ms)
+
+    async def read_places(self, run_key: int) -> list[PlaceRow]:
+        return await self._call(queues.read_places, run_key)
+
     # Sessions ---------------------------------------------------------------------------------------------------------
 
     async def now_ms(self) -> int:
@@ -220,10 +245,9 @@ class MemoryStore(MemoryHandle, MemoryTransactions):
         return await self._change(pauses.resume, scope, rate)
 
     async def claim_lifted_tasks(
-        self, session_key: int, now_ms: int, namespace: str, task_queue: str, activity_types: Sequence[str], limit: int
-    ) -> list[TaskRow]:
-        place = (session_key, now_ms, namespace, task_queue)
-        return await self._change(tasks.claim_lifted_tasks, *place, activity_types, limit)
+        self, session_key: int, now_ms: int, served: Served, limit: int, bounds: Bounds
+    ) -> Claim:
+        return await self._change(queues.claim_lifted_tasks, session_key, now_ms, served, limit, bounds)
 
     async def claim_lifted_runs(
         self, session_key: int, now_ms: int, namespace: str, task_queue: str, codes: Mapping[str, str], limit: int

@@ -8,8 +8,8 @@ from typing import Final
 from msgspec.structs import replace
 
 from pledger.engine.port.answers import Answer, Reply
+from pledger.engine.port.lanes import is_apart
 from pledger.engine.port.operations import ExpireTask, FinishTask, Heartbeat, LogAttempts, PutTask
-from pledger.engine.port.pauses import Share
 from pledger.engine.port.records import AttemptRecord, TaskRow
 from pledger.store.memory import pauses
 from pledger.store.memory.state import State
@@ -135,48 +135,29 @@ def claim_tasks(
     activity_types: Sequence[str],
     limit: int,
 ) -> list[TaskRow]:
-    return _claim(state, session_key, now_ms, (namespace, task_queue), Share(list(activity_types), [], limit))
-
-
-def claim_lifted_tasks(
-    state: State,
-    session_key: int,
-    now_ms: int,
-    namespace: str,
-    task_queue: str,
-    activity_types: Sequence[str],
-    limit: int,
-) -> list[TaskRow]:
-    lifting = pauses.lifting(state, namespace, task_queue)
-    claimed: list[TaskRow] = []
-    for share in lifting.of_tasks(activity_types, limit):
-        taken = _claim(state, session_key, now_ms, (namespace, task_queue), share)
-        lifting.pay(share, len(taken))
-        claimed += taken
-    pauses.settle(state, lifting)
-    return claimed
-
-
-def _claim(state: State, session_key: int, now_ms: int, place: tuple[str, str], share: Share) -> list[TaskRow]:
-    """place: namespace and task queue. share: activity types, how many, and what does not stand in the way."""
     if session_key not in state.sessions:
         return []
-    namespace, task_queue = place
     due = [
         task
         for task in queued_tasks(state, namespace)
-        if task.due_ms <= now_ms and task.task_queue == task_queue and task.activity_type in share.names
-        if not pauses.holds_task(state, task, share.lifted)
+        if task.due_ms <= now_ms and task.task_queue == task_queue and task.activity_type in activity_types
+        if not pauses.holds_task(state, task)
+        if not is_apart(task)
     ]
     due.sort(key=lambda task: (task.due_ms, task.run_key, task.event_id))
-    claimed = [
+    return start_tasks(state, session_key, now_ms, due[:limit])
+
+
+def start_tasks(state: State, session_key: int, now_ms: int, tasks: Sequence[TaskRow]) -> list[TaskRow]:
+    """Their attempts are the session's from now on."""
+    started = [
         # Of an attempt that was lost with its worker the log shall say when it started.
         replace(task, state="started", owner=session_key, started_ms=(task.lost and task.started_ms) or now_ms)
-        for task in due[: share.limit]
+        for task in tasks
     ]
-    for task in claimed:
+    for task in started:
         state.tasks[task.run_key][task.event_id] = task
-    return claimed
+    return started
 
 
 def expired_tasks(state: State, namespace: str, now_ms: int, limit: int) -> list[TaskRow]:

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from psycopg.adapt import Dumper
 from psycopg.pq import Format
 
-_PARAMETER: Final = re.compile(r"\$(\d+)::(bigint|int|text|bytea|boolean)\[\]")
+_PARAMETER: Final = re.compile(r"\$(\d+)::(bigint|int|text|bytea|boolean|float8)\[\]")
 _length: Final = struct.Struct(">i").pack
 _NULL: Final = _length(-1)
 
@@ -33,6 +33,7 @@ _TYPES: Final = {
     "bigint": _Type(20, 1016, struct.Struct(">q").pack, ("q", 8)),
     "int": _Type(23, 1007, struct.Struct(">i").pack, ("i", 4)),
     "boolean": _Type(16, 1000, struct.Struct(">?").pack, ("?", 1)),
+    "float8": _Type(701, 1022, struct.Struct(">d").pack, ("d", 8)),
     "text": _Type(25, 1009, str.encode),
     "bytea": _Type(17, 1001, bytes),
 }
@@ -68,7 +69,7 @@ def array_parameters(sql: str) -> Mapping[int, str]:
 
 
 def pack(kind: str, values: Sequence[Any]) -> Packed:
-    """kind: bigint, int, boolean, text or bytea. Values may be None.
+    """kind: bigint, int, float8, boolean, text or bytea. Values may be None.
 
     Raises struct.error, TypeError, AttributeError or UnicodeError for a value that cannot be of that kind.
     """

@@ -35,12 +35,15 @@ class Run(NamedTuple):
 
 
 class Task(NamedTuple):
+    """limited: its attempt takes slots."""
+
     run_key: int
     event_id: int
     state: Literal["queued", "started", "done"]
     attempt: int
     owner: int | None
     cancel_requested: bool
+    limited: bool
 
 
 @dataclass(slots=True)

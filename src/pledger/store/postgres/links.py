@@ -52,7 +52,9 @@ _SETTINGS: Final = {
     "lock_timeout": "3 s",
     "idle_in_transaction_session_timeout": "3 s",
     "statement_timeout": f"{STATEMENT_TIMEOUT_S:g} s",
-    # Plans are made once, and often while a table is all but empty: they are to go by the indices from the start.
+    # Plans are made once (left to itself, the server makes one for each batch, whose length it can see), and often
+    # while a table is all but empty: they are to go by the indices from the start.
+    "plan_cache_mode": "force_generic_plan",
     "enable_seqscan": "off",
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",

@@ -27,8 +27,14 @@ def for_queue(namespace: str, task_queue: str) -> str:
     return said if len(said) < _BYTES_MAX else OF_ANYTHING
 
 
+def for_limits(namespace: str) -> str:
+    """A slot of some limit is free."""
+    return json.dumps(["slot", namespace])
+
+
 class Interest:
     """What a process wants to hear of. sessions: those of its workers, by key, each with (namespace, task_queue).
+    limited: namespaces where activities wait for a slot, as far as it has seen.
 
     name: of this handle, so that it does not listen to itself: what it has written its own process knows.
     """
@@ -36,6 +42,7 @@ class Interest:
     def __init__(self) -> None:
         self.name = secrets.token_hex(4)
         self.sessions: dict[int, tuple[str, str]] = {}
+        self.limited: set[str] = set()
 
     def signed(self, said: Iterable[str]) -> list[str]:
         return [f"{self.name}{each}" for each in said]
@@ -54,5 +61,7 @@ class Interest:
                 return about[0] in self.sessions
             case "queue":
                 return tuple(about) in self.sessions.values()
+            case "slot":
+                return about[0] in self.limited
             case _:
                 return True

@@ -54,9 +54,10 @@ class PostgresSessions(PostgresPauses):
             await connection.execute(self._sql["orphan_tasks"], [keys])
             await connection.execute(self._sql["drop_wakes"], [run_keys])
             await connection.execute(self._sql["drop_marks"])
+            limits = {news.for_limits(session.namespace) for session in buried}
             queues = {(session.namespace, session.task_queue) for session in buried}
             # Its tasks may be of other queues: whoever serves them looks within its period.
-            await self._say(connection, [news.for_queue(*queue) for queue in sorted(queues)])
+            await self._say(connection, [*(news.for_queue(*queue) for queue in sorted(queues)), *sorted(limits)])
         return buried
 
     async def read_sessions(self, namespace: str) -> list[SessionRow]:
@@ -98,6 +99,6 @@ class PostgresSessions(PostgresPauses):
     ) -> Outlook:
         place = (namespace, task_queue, self._now(), session_key, now_ms)
         [row] = await self._rows("look", *place, list(codes), list(codes.values()), list(held))
-        overdue, woken, expired, unblocked, ended, due_ms, places, paused = row
+        overdue, woken, expired, unblocked, ended, due_ms, places, paused, lanes = row
         pauses = () if places is None else tuple(map(pause_of, json.loads(places)))
-        return Outlook(overdue, woken, expired, unblocked, tuple(ended), due_ms, pauses, tuple(paused))
+        return Outlook(overdue, woken, expired, unblocked, tuple(ended), due_ms, pauses, tuple(paused), lanes)

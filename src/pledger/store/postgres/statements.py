@@ -19,6 +19,7 @@ _SUBJECTS: Final = (
     "pauses",
     "retention",
     "losses",
+    "queues",
 )
 #: What stands for the schema in the files.
 _PLACEHOLDER: Final = "pledger."

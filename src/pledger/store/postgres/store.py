@@ -18,6 +18,7 @@ from pledger.store.postgres.losses import PostgresLosses
 from pledger.store.postgres.mail import PostgresMail
 from pledger.store.postgres.mailbox import PostgresMailbox
 from pledger.store.postgres.patience import write_patiently
+from pledger.store.postgres.queues import PostgresQueues
 from pledger.store.postgres.requests import PostgresRequests
 from pledger.store.postgres.retention import PostgresRetention
 from pledger.store.postgres.schema import migrate, schema_version
@@ -40,6 +41,7 @@ class PostgresStore(
     PostgresMailbox,
     PostgresMail,
     PostgresTasks,
+    PostgresQueues,
     PostgresSessions,
     PostgresRequests,
     PostgresRetention,

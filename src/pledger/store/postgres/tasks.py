@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-import psycopg
-
-from pledger.engine.port.pauses import Share
 from pledger.engine.port.records import AttemptRecord, TaskRow
 from pledger.store.postgres.pauses import PostgresPauses
 
@@ -17,19 +13,7 @@ class PostgresTasks(PostgresPauses):
         self, session_key: int, now_ms: int, namespace: str, task_queue: str, activity_types: Sequence[str], limit: int
     ) -> list[TaskRow]:
         place = (session_key, now_ms, namespace, task_queue)
-        return [TaskRow(*row) for row in await self._change("claim_tasks", *place, list(activity_types), limit, [])]
-
-    async def claim_lifted_tasks(
-        self, session_key: int, now_ms: int, namespace: str, task_queue: str, activity_types: Sequence[str], limit: int
-    ) -> list[TaskRow]:
-        place = (session_key, now_ms, namespace, task_queue)
-
-        async def take(connection: psycopg.AsyncConnection[Any], share: Share) -> list[TaskRow]:
-            rows = await self._execute(connection, "claim_tasks", *place, share.names, share.limit, share.lifted)
-            return [TaskRow(*row) for row in rows]
-
-        parts = (namespace, task_queue)
-        return await self._claim_lifted(*parts, lambda lifting: lifting.of_tasks(activity_types, limit), take)
+        return [TaskRow(*row) for row in await self._change("claim_tasks", *place, list(activity_types), limit)]
 
     async def expired_tasks(self, namespace: str, now_ms: int, limit: int) -> list[TaskRow]:
         return [TaskRow(*row) for row in await self._rows("expired_tasks", namespace, now_ms, limit)]

@@ -72,6 +72,9 @@ class Writes:
     def queue_has_work(self, namespace: str, task_queue: str) -> None:
         self.said[news.for_queue(namespace, task_queue)] = None
 
+    def slots_are_free(self, namespace: str) -> None:
+        self.said[news.for_limits(namespace)] = None
+
     def has_closed(self, run_key: int) -> None:
         self.closed.append(run_key)
         self.let_go.append(run_key)

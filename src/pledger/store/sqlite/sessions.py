@@ -127,7 +127,7 @@ class SqliteSessions(SqliteHandle):
     ) -> Outlook:
         bindings = (namespace, task_queue, self._now(), session_key, now_ms, as_json(codes), as_json(held))
         [row] = self._rows(_SQL["look"], *bindings)
-        overdue, woken, expired, unblocked, ended, due_ms, paused_places, paused = row
+        overdue, woken, expired, unblocked, ended, due_ms, paused_places, paused, lanes = row
         return Outlook(
             overdue=bool(overdue),
             woken=bool(woken),
@@ -137,4 +137,5 @@ class SqliteSessions(SqliteHandle):
             due_ms=due_ms,
             pauses=tuple(map(pauses.pause_of, json.loads(paused_places))),
             paused=tuple(json.loads(paused)),
+            lanes=bool(lanes),
         )

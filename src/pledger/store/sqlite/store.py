@@ -23,6 +23,7 @@ from pledger.store.sqlite.losses import SqliteLosses
 from pledger.store.sqlite.mail import SqliteMail
 from pledger.store.sqlite.mailbox import SqliteMailbox
 from pledger.store.sqlite.pauses import SqlitePauses
+from pledger.store.sqlite.queues import SqliteQueues
 from pledger.store.sqlite.requests import SqliteRequests
 from pledger.store.sqlite.retention import SqliteRetention
 from pledger.store.sqlite.sessions import SqliteSessions
@@ -39,6 +40,7 @@ class SqliteStore(
     SqliteMailbox,
     SqliteMail,
     SqliteTasks,
+    SqliteQueues,
     SqliteSessions,
     SqliteRequests,
     SqlitePauses,

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from pledger.engine.port.answers import Answer, Reply
+from pledger.engine.port.lanes import APART_MS, is_apart
 from pledger.engine.port.operations import ExpireTask, FinishTask, Heartbeat, LogAttempts, PutTask
-from pledger.engine.port.pauses import Share
 from pledger.engine.port.records import AttemptRecord, TaskRow
 from pledger.store.sqlfiles import as_json, load_queries
-from pledger.store.sqlite import mailbox, pauses, sessions
+from pledger.store.sqlite import mailbox, sessions
 from pledger.store.sqlite.handle import SqliteHandle
 from pledger.store.sqlite.writer import Cursor
 
@@ -118,14 +118,12 @@ def log_attempts(cursor: Cursor, records: Sequence[AttemptRecord], run_key: int 
 def _claim(cursor: Cursor, session_key: int, now_ms: int, candidates: tuple[Any, ...]) -> list[TaskRow]:
     if not sessions.is_alive(cursor, session_key):
         return []
-    claimed = []
-    for (task_key,) in cursor.rows(_SQL["claimable_tasks"], candidates):
-        identity = cursor.rows(_SQL["claim_task"], (session_key, now_ms, task_key))[0]
-        claimed += cursor.rows(_SQL["read_task"], identity)
-    return [task_row(row) for row in claimed]
+    found = cursor.rows(_SQL["claimable_tasks"], candidates)
+    return [start_task(cursor, session_key, now_ms, task_key) for (task_key,) in found]
 
 
 def _task_bindings(run_key: int, task: TaskRow) -> tuple[Any, ...]:
+    due_ms = APART_MS if is_apart(task) else task.due_ms
     return (
         run_key,
         task.event_id,
@@ -134,7 +132,7 @@ def _task_bindings(run_key: int, task: TaskRow) -> tuple[Any, ...]:
         task.activity_type,
         task.state,
         task.attempt,
-        task.due_ms,
+        due_ms,
         task.command,
         task.scheduled_ms,
         task.started_ms,
@@ -145,13 +143,24 @@ def _task_bindings(run_key: int, task: TaskRow) -> tuple[Any, ...]:
         task.last_failure,
         task.outcome,
         int(task.cancel_requested),
+        task.lane,
+        task.weight,
+        task.due_ms,
     )
 
 
 def task_row(row: tuple[Any, ...]) -> TaskRow:
-    lost, heartbeat_details, last_failure, outcome, cancel_requested = row[16:]
+    lost, heartbeat_details, last_failure, outcome, cancel_requested, lane, weight = row[16:]
     # SQLite has no booleans.
-    return TaskRow(*(*row[:16], bool(lost), heartbeat_details, last_failure, outcome, bool(cancel_requested)))
+    found = (*row[:16], bool(lost), heartbeat_details, last_failure, outcome, bool(cancel_requested))
+    return TaskRow(*(*found, lane, weight))
+
+
+def start_task(cursor: Cursor, session_key: int, now_ms: int, task_key: int) -> TaskRow:
+    """Its attempt is the session's from now on."""
+    [identity] = cursor.rows(_SQL["claim_task"], (session_key, now_ms, task_key))
+    [row] = cursor.rows(_SQL["read_task"], identity)
+    return task_row(row)
 
 
 # Verbs ----------------------------------------------------------------------------------------------------------------
@@ -161,26 +170,12 @@ class SqliteTasks(SqliteHandle):
     async def claim_tasks(
         self, session_key: int, now_ms: int, namespace: str, task_queue: str, activity_types: Sequence[str], limit: int
     ) -> list[TaskRow]:
-        candidates = (as_json(activity_types), namespace, task_queue, now_ms, limit, pauses.NONE)
+        candidates = (as_json(activity_types), namespace, task_queue, now_ms, limit)
         # Looked at first without the write lock: mostly there is nothing to do.
         if not self._rows(_SQL["claimable_tasks"], *candidates):
             return []
         # Durable, unlike a claim of a run: it is the record that an attempt was made.
         return await self._submit(lambda cursor: _claim(cursor, session_key, now_ms, candidates), durable=True)
-
-    async def claim_lifted_tasks(
-        self, session_key: int, now_ms: int, namespace: str, task_queue: str, activity_types: Sequence[str], limit: int
-    ) -> list[TaskRow]:
-        def take(cursor: Cursor, share: Share) -> list[TaskRow]:
-            place = (namespace, task_queue, now_ms)
-            candidates = (as_json(share.names), *place, share.limit, as_json(share.lifted))
-            return _claim(cursor, session_key, now_ms, candidates)
-
-        def claim(cursor: Cursor) -> list[TaskRow]:
-            lifting = pauses.lifting(cursor, namespace, task_queue, self._time(cursor))
-            return pauses.claim(cursor, lifting, lifting.of_tasks(activity_types, limit), take)
-
-        return await self._submit(claim, durable=True)
 
     async def expired_tasks(self, namespace: str, now_ms: int, limit: int) -> list[TaskRow]:
         return [task_row(row) for row in self._rows(_SQL["expired_tasks"], namespace, now_ms, limit)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from typing import Any
 
@@ -15,6 +16,7 @@ from tests import servers
 VALUES: dict[str, list[Any]] = {
     "bigint": [0, 1, -1, 2**63 - 1, -(2**63)],
     "int": [0, 1, -1, 2**31 - 1, -(2**31)],
+    "float8": [0.0, 1.5, -1e300],
     "boolean": [True, False],
     "text": ["", "order-1", "größer 🎉", 'a "quoted" {one}, NULL'],
     "bytea": [b"", b"\0\1\2", bytes(range(256)) * 40],
@@ -49,4 +51,6 @@ def test_the_arrays_of_a_statement_are_known() -> None:
     assert array_parameters(statements["step_runs"]) == {0: "bigint", 1: "bigint", 2: "bytea", 3: "bigint"}
     assert array_parameters(statements["new_keys"]) == {}
     for name, sql in statements.items():
-        assert sql.count("[]") == len(array_parameters(sql)), name
+        named = re.findall(r"\$(\d+)::\w+\[\]", sql)
+        assert sql.count("[]") == len(named), name
+        assert array_parameters(sql).keys() == {int(number) - 1 for number in named}, name

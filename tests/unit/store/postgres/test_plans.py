@@ -9,13 +9,14 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from pledger.store.postgres import open_postgres
+from pledger.store.postgres import links, open_postgres
 from pledger.store.postgres.statements import load_statements
 from tests import servers
 
-#: Tables that hold a handful of rows: worker processes, wake-ups until they are told, a mark for each handle, and some
-#: after a fail-over that lost something.
-SMALL = {"session", "wake", "mark", "loss"}
+#: Tables that hold a handful of rows: worker processes, wake-ups until they are told, a mark for each handle, questions
+#: that wait for their answer, what is paused, what retention has still to clear away; and some after a fail-over that
+#: lost something.
+SMALL = {"session", "wake", "mark", "limit_rule", "request", "pause", "leftover", "loss"}
 #: What a ledger that went back does once, to all of its open runs.
 OF_ALL = {"note_losses", "fence_runs", "lose_tasks"}
 NAMES = sorted(load_statements("pledger").keys() - OF_ALL)
@@ -44,7 +45,8 @@ def plans() -> Iterator[Plans]:
         schema = asyncio.run(make(url))
         connecting = psycopg.connect(servers.url(), autocommit=True, cursor_factory=psycopg.RawCursor)
         with connecting as connection:
-            connection.execute("SET enable_seqscan = off")
+            for name, value in links.settings(durable=True).items():
+                connection.execute(f"SET {name} = '{value}'")
             yield Plans(connection, schema)
 
 
@@ -54,12 +56,58 @@ def test_no_statement_scans_a_table(plans: Plans, name: str) -> None:
     assert [table for table in scanned if table not in SMALL] == []
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_no_statement_reads_an_index_from_end_to_end(plans: Plans, name: str) -> None:
+    found = re.findall(
+        r"Index (?:Only )?Scan using \w+ on (\w+).*\n(?! *(?:Index|Recheck) Cond)", plans.of(name) + "\n"
+    )
+    assert [table for table in found if table not in SMALL] == []
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "give_slots_back"])  # it is rare, and of few
+def test_no_batch_takes_the_square_of_its_length(plans: Plans, name: str) -> None:
+    """As it does where its rows are joined with what the statement has made of them before, or with a whole table."""
+    joined = re.findall(r"Join Filter: (.*)", plans.of(name))
+    assert [filter_ for filter_ in joined if "pause" not in filter_] == []  # there is a handful of them
+
+
+def test_the_oldest_of_a_lane_come_in_order_without_sorting(plans: Plans) -> None:
+    """Else each look at a backlog would go through all of it."""
+    assert "Sort" not in plans.of("queue_heads")
+
+
+@pytest.mark.parametrize("name", ["claim_runs", "claim_tasks", "look", "queue_heads"])
+def test_what_is_due_is_met_in_order_and_no_further_than_the_first_that_will_do(plans: Plans, name: str) -> None:
+    """What is paused is looked up for each row. Joined with a backlog or with what sleeps, all of it would be read."""
+    plan = plans.of(name)
+    for index in ("run_due", "task_due", "task_lane"):
+        for found in re.finditer(rf"^( *)->  .*Index (?:Only )?Scan using {index} on ", plan, re.MULTILINE):
+            above = _above(plan, found.start(), len(found[1]))
+            assert above in {"Limit", "LockRows", "Result"}, f"{above} over {found[0]}"
+
+
+def _above(plan: str, end: int, indent: int) -> str:
+    """The node that the one at the end of the text is part of."""
+    for line in reversed(plan[:end].splitlines()):
+        node = re.match(r"( *)(?:->  )?(\w+)", line)
+        if node and len(node[1]) < indent and ("->" in line or not node[1]):
+            return node[2]
+    raise AssertionError("it is the root")
+
+
 @pytest.mark.parametrize(
     ("name", "index", "condition"),
     [
         ("claim_runs", "run_due", r"\(namespace = .*task_queue = .*workflow_type = .*due_ms <= "),
         ("claim_runs", "run_blocked", r"\(namespace = .*task_queue = .*workflow_type = "),
         ("claim_tasks", "task_due", r"\(namespace = .*task_queue = .*activity_type = .*due_ms <= "),
+        ("queue_heads", "task_lane", r"\(namespace = .*task_queue = .*activity_type = .*lane > "),
+        ("queue_heads", "task_lane", r"\(namespace = .*task_queue = .*activity_type = .*lane = "),
+        ("queue_heads", "task_due", r"\(namespace = .*task_queue = .*activity_type = .*due_ms <= "),
+        ("look", "task_lane", r"\(namespace = .*task_queue = "),
+        ("slots", "slot_pkey", r"\(namespace = .*limit_name = .*limit_key = "),
+        ("turns", "turn_pkey", r"\(namespace = .*task_queue = .*priority = .*share = "),
+        ("lock_buckets", "bucket_pkey", r"\(namespace = .*limit_name = .*limit_key = "),
         ("expired_tasks", "task_expiry", r"\(namespace = .*expires_ms <= "),
         ("look", "run_due", r"\(namespace = .*task_queue = .*workflow_type = "),
         ("look", "task_due", r"\(namespace = .*task_queue = .*activity_type = "),

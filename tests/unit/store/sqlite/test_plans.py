@@ -11,13 +11,13 @@ from pledger.store.sqlfiles import load_queries
 from pledger.store.sqlite import SqliteStore
 from pledger.store.sqlite.filters import filter_sql
 
-SUBJECTS = ("ledger", "mailbox", "tasks", "sessions", "requests", "pauses", "retention")
+SUBJECTS = ("ledger", "mailbox", "tasks", "queues", "sessions", "requests", "pauses", "retention")
 QUERIES = [(subject, name) for subject in SUBJECTS for name in load_queries("pledger.store.sqlite", subject)]
 
 #: Tables that hold a handful of rows (worker processes, wake-ups until they are told), and what is no table.
 SMALL = re.compile(
-    r"SCAN (pledger_clock|pledger_session|wake|held|pledger_wake|pledger_leftover|CONSTANT ROW|json_each|type|clock"
-    r"|run_type|task_type|pause|pledger_pause|\()"
+    r"SCAN (pledger_clock|pledger_session|session|wake|held|pledger_wake|pledger_leftover|CONSTANT ROW|json_each|type"
+    r"|clock|run_type|task_type|used|asked|hop|queued|pause|pledger_pause|\()"
 )
 
 
@@ -47,6 +47,8 @@ def test_no_query_scans_a_table(store: SqliteStore, subject: str, name: str) -> 
         ("sessions", "orphan_runs", "pledger_run_owned"),
         ("sessions", "orphan_tasks", "pledger_task_owned"),
         ("tasks", "claimable_tasks", "pledger_task_due"),
+        ("queues", "heads_of_type", "pledger_task_due"),
+        ("queues", "drop_full_buckets", "pledger_bucket_full"),
         ("tasks", "expired_tasks", "pledger_task_expiry"),
         ("mailbox", "read_inbox", "pledger_message_unsettled"),
         ("ledger", "settle_messages", "pledger_message_unsettled"),
@@ -78,6 +80,10 @@ def test_the_index_that_was_made_for_it(store: SqliteStore, subject: str, name: 
         ("tasks", "claimable_tasks", "due (namespace=? AND task_queue=? AND activity_type=? AND due_ms<?)"),
         ("tasks", "expired_tasks", "expiry (namespace=? AND expires_ms<?)"),
         ("retention", "finished_types", "finished (namespace=? AND workflow_type>?)"),
+        ("queues", "lanes_of_type", "lane (namespace=? AND task_queue=? AND activity_type=? AND lane>?)"),
+        ("queues", "heads_of_lane", "lane (namespace=? AND task_queue=? AND activity_type=? AND lane=?)"),
+        ("queues", "heads_of_type", "due (namespace=? AND task_queue=? AND activity_type=? AND due_ms<?)"),
+        ("sessions", "look", "lane (namespace=? AND task_queue=?)"),
     ],
 )
 def test_a_worker_passes_no_row_of_another_namespace_or_queue(
@@ -116,6 +122,12 @@ def test_what_is_to_be_forgotten_is_one_range_of_an_index_in_order(store: Sqlite
     range_ = "pledger_run_finished (namespace=? AND workflow_type=? AND closed_ms>? AND closed_ms<?)"
     assert lines[0].endswith(range_)
     assert not [line for line in lines if "TEMP B-TREE" in line]
+
+
+def test_the_oldest_of_a_lane_come_in_order_without_sorting(store: SqliteStore) -> None:
+    """Else each look at a backlog would go through all of it."""
+    sql = load_queries("pledger.store.sqlite", "queues")["heads_of_lane"]
+    assert not [line for line in plan(store, sql) if "TEMP B-TREE" in line]
 
 
 @pytest.mark.parametrize("name", ["read_history", "read_last_transitions", "find_newest_run", "read_inbox"])

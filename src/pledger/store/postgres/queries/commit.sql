@@ -29,7 +29,7 @@ SELECT run_key, chain_key, namespace, task_queue, status, owner, fence, last_eve
 FROM pledger.run WHERE run_key = ANY($1::bigint[]);
 
 -- name: lock_tasks
-SELECT run_key, event_id, state, attempt, owner, cancel_requested FROM pledger.task
+SELECT run_key, event_id, state, attempt, owner, cancel_requested, limited FROM pledger.task
 WHERE (run_key, event_id) IN (SELECT * FROM unnest($1::bigint[], $2::bigint[]))
 ORDER BY run_key, event_id FOR UPDATE;
 
@@ -51,7 +51,11 @@ SELECT nextval('pledger.chain_chain_key_seq'), nextval('pledger.run_run_key_seq'
 SELECT message.chain_key, message.message_id
 FROM unnest($1::bigint[], $2::text[]) AS sent (run_key, message_id)
 JOIN pledger.run AS run ON run.run_key = sent.run_key
-JOIN pledger.message AS message ON message.chain_key = run.chain_key AND message.message_id = sent.message_id;
+-- OFFSET 0: one look at the index for each; else all messages of a chain may be read for one of them.
+CROSS JOIN LATERAL (
+    SELECT message.chain_key, message.message_id FROM pledger.message AS message
+    WHERE message.chain_key = run.chain_key AND message.message_id = sent.message_id OFFSET 0
+) AS message;
 
 -- name: inbox_lengths
 -- How many messages of each run's chain have no verdict yet, $2 at most.
@@ -94,27 +98,24 @@ SELECT * FROM unnest(
 );
 
 -- name: write_steps
--- A batch of nothing but plain steps, in one statement and one round trip: the runs whose compare-and-set has won.
-WITH step AS (
-    SELECT * FROM unnest(
+-- A batch of nothing but plain steps, in one statement and one round trip: the runs whose compare-and-set has won. Each
+-- part hands on all that the next one needs: joined with the steps again, a batch would take the square of its length.
+WITH held AS (
+    SELECT step.* FROM unnest(
         $1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bytea[], $8::bytea[]
     ) AS step (run_key, fence, expected_event, last_event, due_ms, first_event_id, body, checksum)
-),
-held AS (
-    SELECT run.run_key FROM pledger.run AS run JOIN step USING (run_key)
+    JOIN pledger.run AS run USING (run_key)
     WHERE run.fence = step.fence AND run.last_event = step.expected_event AND run.owner IS NOT NULL
-    ORDER BY run.run_key FOR NO KEY UPDATE OF run
+    ORDER BY run_key FOR NO KEY UPDATE OF run
 ),
 won AS (
-    UPDATE pledger.run AS run SET last_event = step.last_event, head = step.checksum, next_ms = step.due_ms, claims = 0
-    FROM step JOIN held USING (run_key)
-    WHERE run.run_key = step.run_key AND run.fence = step.fence AND run.last_event = step.expected_event
+    UPDATE pledger.run AS run SET last_event = held.last_event, head = held.checksum, next_ms = held.due_ms, claims = 0
+    FROM held
+    WHERE run.run_key = held.run_key AND run.fence = held.fence AND run.last_event = held.expected_event
         AND run.owner IS NOT NULL
-    RETURNING run.run_key
+    RETURNING held.run_key, held.first_event_id, held.body, held.checksum
 )
-INSERT INTO pledger.history (run_key, first_event_id, body, checksum)
-SELECT step.run_key, step.first_event_id, step.body, step.checksum FROM step JOIN won USING (run_key)
-RETURNING run_key;
+INSERT INTO pledger.history (run_key, first_event_id, body, checksum) SELECT * FROM won RETURNING run_key;
 
 -- name: step_runs
 -- A step of owned runs, whose rows are locked: this is what the engine does all day.
@@ -175,26 +176,31 @@ FROM unnest($1::bigint[], $2::bigint[]) AS delivered (message_key, event_id)
 WHERE message.message_key = delivered.message_key AND message.keep_id;
 
 -- name: settle_messages
--- The verdicts of closed runs.
+-- The verdicts of closed runs. OFFSET 0: each chain is looked up, or all that waits in the ledger may be read.
 UPDATE pledger.message AS message SET verdict = CASE
     WHEN message.kind <> 'cancel' THEN 'undelivered'
     WHEN message.verdict = 'delivered' AND closed.status = 'cancelled' THEN 'cancelled'
     ELSE 'too_late:' || closed.status
 END
 FROM unnest($1::bigint[], $2::text[]) AS closed (chain_key, status)
-WHERE message.chain_key = closed.chain_key
-    AND (message.verdict IS NULL OR (message.kind = 'cancel' AND message.verdict = 'delivered'));
+CROSS JOIN LATERAL (
+    SELECT unsettled.message_key FROM pledger.message AS unsettled
+    WHERE unsettled.chain_key = closed.chain_key
+        AND (unsettled.verdict IS NULL OR (unsettled.kind = 'cancel' AND unsettled.verdict = 'delivered'))
+    OFFSET 0
+) AS unsettled
+WHERE message.message_key = unsettled.message_key;
 
 -- name: put_tasks
 -- A cancellation is not taken back by what is written over the row; what waits in the queue then waits no longer.
 INSERT INTO pledger.task AS task (
     run_key, event_id, namespace, task_queue, activity_type, state, attempt, due_ms, command, scheduled_ms,
-    started_ms, expires_ms, owner, lost, heartbeat, last_failure, outcome, cancel_requested
+    started_ms, expires_ms, owner, lost, heartbeat, last_failure, outcome, cancel_requested, lane, weight, ready_ms
 )
 SELECT * FROM unnest(
     $1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::int[], $8::bigint[], $9::bytea[],
     $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::boolean[], $15::bytea[], $16::bytea[], $17::bytea[],
-    $18::boolean[]
+    $18::boolean[], $19::text[], $20::float8[], $21::bigint[]
 )
 ON CONFLICT (run_key, event_id) DO UPDATE SET
     task_queue = excluded.task_queue, activity_type = excluded.activity_type, state = excluded.state,
@@ -203,7 +209,8 @@ ON CONFLICT (run_key, event_id) DO UPDATE SET
     expires_ms = CASE WHEN task.cancel_requested AND excluded.state = 'queued' THEN 0 ELSE excluded.expires_ms END,
     owner = excluded.owner, lost = excluded.lost, heartbeat = excluded.heartbeat,
     last_failure = excluded.last_failure, outcome = excluded.outcome,
-    cancel_requested = task.cancel_requested OR excluded.cancel_requested;
+    cancel_requested = task.cancel_requested OR excluded.cancel_requested,
+    lane = excluded.lane, weight = excluded.weight, ready_ms = excluded.ready_ms, limited = false;
 
 -- name: drop_tasks
 DELETE FROM pledger.task WHERE (run_key, event_id) IN (SELECT * FROM unnest($1::bigint[], $2::bigint[]));

@@ -5,7 +5,11 @@
 SELECT run_key, moved FROM pledger.loss WHERE run_key = ANY($1::bigint[]);
 
 -- name: has_losses
-SELECT EXISTS (SELECT FROM pledger.loss AS loss JOIN pledger.run AS run USING (run_key) WHERE run.closed_ms IS NULL);
+-- Looked up run by run: joined, all runs may be read.
+SELECT EXISTS (
+    SELECT FROM pledger.loss AS loss
+    WHERE (SELECT run.closed_ms IS NULL FROM pledger.run AS run WHERE run.run_key = loss.run_key)
+);
 
 -- name: end_all_sessions
 DELETE FROM pledger.session;
@@ -34,7 +38,10 @@ WHERE closed_ms IS NULL;
 UPDATE pledger.task SET
     state = 'queued', owner = NULL, due_ms = 0, lost = true,
     expires_ms = CASE WHEN cancel_requested THEN 0 ELSE expires_ms END
-WHERE state = 'started' OR (state = 'queued' AND due_ms <= coalesce($1::bigint, pledger.now_ms()));
+WHERE state = 'started' OR (
+    state = 'queued'
+    AND CASE due_ms WHEN 253402300799000 THEN ready_ms ELSE due_ms END <= coalesce($1::bigint, pledger.now_ms())
+);
 
 -- name: drop_all_wakes
 DELETE FROM pledger.wake;
@@ -69,5 +76,5 @@ ON CONFLICT (name) DO UPDATE SET value = excluded.value;
 
 -- name: count_losses
 -- Open runs that may have gone on in the part that is gone, and when the newest loss was declared.
-SELECT count(*) FILTER (WHERE loss.moved), max(loss.declared_ms) FROM pledger.loss AS loss JOIN pledger.run AS run USING (run_key)
-WHERE run.closed_ms IS NULL;
+SELECT count(*) FILTER (WHERE loss.moved), max(loss.declared_ms) FROM pledger.loss AS loss
+WHERE (SELECT run.closed_ms IS NULL FROM pledger.run AS run WHERE run.run_key = loss.run_key);

@@ -14,7 +14,7 @@ CROSS JOIN LATERAL (
 ORDER BY message.message_key;
 
 -- name: waiting_outcomes
-SELECT * FROM pledger.task_row WHERE run_key = ANY($1::bigint[]) AND state = 'done' ORDER BY event_id;
+SELECT * FROM pledger.placed_task WHERE run_key = ANY($1::bigint[]) AND state = 'done' ORDER BY event_id;
 
 -- name: open_requests
 SELECT request_key, run_key, kind, name, body, expires_ms, answer, failure FROM pledger.request

@@ -42,7 +42,8 @@ DELETE FROM pledger.pause WHERE pause_key = $1;
 -- name: drop_pauses_of_closed_runs
 DELETE FROM pledger.pause WHERE pause_key IN (
     SELECT pause_key FROM pledger.pause AS pause WHERE run_key IS NOT NULL AND NOT EXISTS (
-        SELECT FROM pledger.run AS run WHERE run.run_key = pause.run_key AND run.closed_ms IS NULL
+        -- OFFSET 0: each is looked up, or all open runs may be read.
+        SELECT FROM pledger.run AS run WHERE run.run_key = pause.run_key AND run.closed_ms IS NULL OFFSET 0
     )
     ORDER BY pause_key FOR UPDATE SKIP LOCKED
 );
@@ -56,6 +57,7 @@ SELECT
             AND ($3::text IS NULL OR workflow_type = $3) AND ($4::text IS NULL OR task_queue = $4)
     ) + (
         SELECT count(*) FROM pledger.task AS task JOIN pledger.run AS run USING (run_key)
-        WHERE task.state = 'queued' AND task.namespace = $1 AND task.due_ms <= $2
+        WHERE task.state = 'queued' AND task.namespace = $1
+            AND CASE task.due_ms WHEN 253402300799000 THEN task.ready_ms ELSE task.due_ms END <= $2
             AND ($3::text IS NULL OR run.workflow_type = $3) AND ($4::text IS NULL OR task.task_queue = $4)
     );

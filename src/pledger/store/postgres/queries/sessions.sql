@@ -71,7 +71,7 @@ candidate AS (
             SELECT run_key, due_ms FROM pledger.run AS run
             WHERE owner IS NULL AND blocked IS NULL AND due_ms IS NOT NULL
                 AND namespace = $3 AND task_queue = $4 AND workflow_type = type.name AND due_ms <= $2
-                AND NOT EXISTS (SELECT FROM pledger.pause AS pause WHERE pause.run_key = run.run_key)
+                AND NOT EXISTS (SELECT FROM pledger.pause AS pause WHERE pause.run_key = run.run_key OFFSET 0)
             ORDER BY due_ms LIMIT $7 FOR NO KEY UPDATE SKIP LOCKED
         ) AS whole
         UNION ALL
@@ -80,7 +80,7 @@ candidate AS (
             WHERE blocked IS NOT NULL AND namespace = $3 AND task_queue = $4 AND workflow_type = type.name
                 AND (blocked_code < type.code OR blocked_code > type.code)
                 AND (tried_event IS DISTINCT FROM last_event OR type.code <> ALL (tried_codes))
-                AND NOT EXISTS (SELECT FROM pledger.pause AS pause WHERE pause.run_key = run.run_key)
+                AND NOT EXISTS (SELECT FROM pledger.pause AS pause WHERE pause.run_key = run.run_key OFFSET 0)
             LIMIT $7 FOR NO KEY UPDATE SKIP LOCKED
         ) AS blocked
     ) AS due
@@ -167,13 +167,16 @@ SELECT
         WHERE NOT EXISTS (SELECT FROM pledger.run AS run WHERE run.run_key = held.run_key AND run.closed_ms IS NULL)
         ORDER BY held.place
     ),
+    -- The oldest that is not paused, in the order of the index. OFFSET 0: a pause is looked up for each row that is met;
+    -- joined as the planner likes, everything that is due would be read to find its first.
     (
         SELECT min(due_ms) FROM (
             SELECT (
-                SELECT min(due_ms) FROM pledger.run AS run
+                SELECT due_ms FROM pledger.run AS run
                 WHERE owner IS NULL AND blocked IS NULL AND due_ms IS NOT NULL AND namespace = $1 AND task_queue = $2
                     AND run.workflow_type = run_type.name
-                    AND NOT EXISTS (SELECT FROM pledger.pause AS pause WHERE pause.run_key = run.run_key)
+                    AND NOT EXISTS (SELECT FROM pledger.pause AS pause WHERE pause.run_key = run.run_key OFFSET 0)
+                ORDER BY due_ms LIMIT 1
             ) AS due_ms FROM run_type
             WHERE NOT EXISTS (
                 SELECT FROM pledger.pause AS pause
@@ -181,9 +184,10 @@ SELECT
             )
             UNION ALL
             SELECT (
-                SELECT min(due_ms) FROM pledger.task AS task
+                SELECT nullif(due_ms, 253402300799000) FROM pledger.task AS task
                 WHERE state = 'queued' AND namespace = $1 AND task_queue = $2 AND task.activity_type = task_type.name
-                    AND NOT EXISTS (SELECT FROM pledger.paused_run AS paused WHERE paused.run_key = task.run_key)
+                    AND NOT EXISTS (SELECT FROM pledger.paused_run AS paused WHERE paused.run_key = task.run_key OFFSET 0)
+                ORDER BY due_ms LIMIT 1
             ) AS due_ms FROM task_type
         ) AS due
         WHERE NOT EXISTS (
@@ -201,6 +205,10 @@ SELECT
     ARRAY(
         SELECT run.run_key FROM pledger.pause AS pause JOIN pledger.run AS run USING (run_key)
         WHERE pause.run_key IS NOT NULL AND run.owner = $4
+    ),
+    EXISTS (
+        SELECT FROM pledger.task AS task
+        WHERE state = 'queued' AND due_ms = 253402300799000 AND namespace = $1 AND task_queue = $2
     );
 
 -- name: drop_marks

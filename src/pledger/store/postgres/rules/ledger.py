@@ -109,6 +109,9 @@ def _record(op: Append, found: Found, writes: Writes) -> None:
         tasks.put(run_key, task, writes)
     for event_id in op.dropped:
         writes.add("drop_tasks", run_key, event_id)
+        run = found.runs.get(run_key)
+        if run is not None:
+            tasks.ended(found.tasks.get((run_key, event_id)), run.namespace, writes)
     for event_id in op.cancelled:
         writes.add("cancel_tasks", run_key, event_id)
     tasks.log(op.attempts, writes, run_key)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pledger.engine.port.answers import Answer, Reply
+from pledger.engine.port.lanes import APART_MS, is_apart
 from pledger.engine.port.operations import ExpireTask, FinishTask, Heartbeat, LogAttempts, PutTask
 from pledger.engine.port.records import AttemptRecord, TaskRow
 from pledger.store.postgres.found import Found, Needs, Task
@@ -36,8 +37,10 @@ def needs_of_finish(op: FinishTask | ExpireTask, needs: Needs) -> None:
 
 
 def finish_task(op: FinishTask, found: Found, writes: Writes) -> Answer:
-    if not _runs(found.tasks.get((op.run_key, op.event_id)), op.attempt, op.owner):
+    task = found.tasks.get((op.run_key, op.event_id))
+    if not _runs(task, op.attempt, op.owner):
         return Reply.LOST
+    ended(task, found.addressees[op.run_key].namespace, writes)
     if op.requeue is not None:
         put(op.run_key, op.requeue, writes)
     else:
@@ -92,7 +95,7 @@ def put(run_key: int, task: TaskRow, writes: Writes) -> None:
         task.activity_type,
         task.state,
         task.attempt,
-        task.due_ms,
+        APART_MS if is_apart(task) else task.due_ms,
         task.command,
         task.scheduled_ms,
         task.started_ms,
@@ -103,9 +106,18 @@ def put(run_key: int, task: TaskRow, writes: Writes) -> None:
         task.last_failure,
         task.outcome,
         task.cancel_requested,
+        task.lane,
+        task.weight,
+        task.due_ms,
     )
     if task.state == "queued":
         writes.queue_has_work(task.namespace, task.task_queue)
+
+
+def ended(task: Task | None, namespace: str, writes: Writes) -> None:
+    """The row's attempt runs no more: its slots are free by that, and who waits for one is told."""
+    if task is not None and task.limited and task.owner is not None:
+        writes.slots_are_free(namespace)
 
 
 def put_unwritten(run_key: int, rows: Sequence[TaskRow], found: Found, writes: Writes) -> None:

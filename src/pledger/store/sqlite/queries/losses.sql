@@ -22,7 +22,10 @@ RETURNING moved;
 -- name: lose_tasks
 UPDATE pledger_task
 SET state = 'queued', owner = NULL, due_ms = 0, lost = 1, expires_ms = iif(cancel_requested, 0, expires_ms)
-WHERE state = 'started' OR (state = 'queued' AND due_ms <= coalesce(?1, (SELECT now_ms FROM pledger_clock)));
+WHERE state = 'started' OR (
+    state = 'queued'
+    AND iif(due_ms = 253402300799000, ready_ms, due_ms) <= coalesce(?1, (SELECT now_ms FROM pledger_clock))
+);
 
 -- name: fence_runs
 UPDATE pledger_run SET fence = fence + ?1, due_ms = iif(owner IS NULL, due_ms, 0), owner = NULL WHERE closed_ms IS NULL;

@@ -10,7 +10,7 @@ CROSS JOIN pledger_message AS message INDEXED BY pledger_message_unsettled
 ORDER BY message.message_key;
 
 -- name: waiting_outcomes
-SELECT task.* FROM json_each(?) AS asked CROSS JOIN pledger_task_row AS task ON task.run_key = asked.value
+SELECT task.* FROM json_each(?) AS asked CROSS JOIN pledger_placed_task AS task ON task.run_key = asked.value
 WHERE task.state = 'done' ORDER BY task.event_id;
 
 -- name: open_requests

@@ -51,6 +51,7 @@ SELECT
             AND (?3 IS NULL OR workflow_type = ?3) AND (?4 IS NULL OR task_queue = ?4)
     ) + (
         SELECT count(*) FROM pledger_task AS task JOIN pledger_run AS run USING (run_key)
-        WHERE task.state = 'queued' AND task.namespace = ?1 AND task.due_ms <= ?2
+        WHERE task.state = 'queued' AND task.namespace = ?1
+            AND iif(task.due_ms = 253402300799000, task.ready_ms, task.due_ms) <= ?2
             AND (?3 IS NULL OR run.workflow_type = ?3) AND (?4 IS NULL OR task.task_queue = ?4)
     );

@@ -146,7 +146,7 @@ SELECT
             )
             UNION ALL
             SELECT (
-                SELECT min(due_ms) FROM pledger_task
+                SELECT nullif(min(due_ms), 253402300799000) FROM pledger_task
                 WHERE state = 'queued' AND namespace = ?1 AND task_queue = ?2 AND activity_type = task_type.name
                     AND NOT EXISTS (SELECT 1 FROM pledger_paused_run AS paused WHERE paused.run_key = pledger_task.run_key)
             ) AS due_ms FROM task_type
@@ -166,4 +166,8 @@ SELECT
     (
         SELECT json_group_array(run.run_key) FROM pledger_pause AS pause CROSS JOIN pledger_run AS run USING (run_key)
         WHERE pause.run_key IS NOT NULL AND run.owner = ?4
+    ),
+    EXISTS (
+        SELECT 1 FROM pledger_task INDEXED BY pledger_task_lane
+        WHERE state = 'queued' AND due_ms = 253402300799000 AND namespace = ?1 AND task_queue = ?2
     );

@@ -12,8 +12,8 @@ SELECT 1 FROM pledger_task WHERE run_key = ? AND event_id = ? AND attempt >= ?;
 -- A cancellation is not taken back by what is written over the row; what waits in the queue then waits no longer.
 INSERT INTO pledger_task (
     run_key, event_id, namespace, task_queue, activity_type, state, attempt, due_ms, command, scheduled_ms,
-    started_ms, expires_ms, owner, lost, heartbeat, last_failure, outcome, cancel_requested
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    started_ms, expires_ms, owner, lost, heartbeat, last_failure, outcome, cancel_requested, lane, weight, ready_ms
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (run_key, event_id) DO UPDATE SET
     task_queue = excluded.task_queue, activity_type = excluded.activity_type, state = excluded.state,
     attempt = excluded.attempt, due_ms = excluded.due_ms, command = excluded.command,
@@ -21,7 +21,8 @@ ON CONFLICT (run_key, event_id) DO UPDATE SET
     expires_ms = iif(cancel_requested AND excluded.state = 'queued', 0, excluded.expires_ms),
     owner = excluded.owner, lost = excluded.lost, heartbeat = excluded.heartbeat,
     last_failure = excluded.last_failure, outcome = excluded.outcome,
-    cancel_requested = max(cancel_requested, excluded.cancel_requested);
+    cancel_requested = max(cancel_requested, excluded.cancel_requested),
+    lane = excluded.lane, weight = excluded.weight, ready_ms = excluded.ready_ms;
 
 -- name: drop_task
 DELETE FROM pledger_task WHERE run_key = ? AND event_id = ?;
@@ -63,20 +64,15 @@ DELETE FROM pledger_attempt WHERE attempt_key = (
 
 -- name: claimable_tasks
 -- Due rows, oldest first. One range of the index for each type: a backlog of types that nobody serves costs nothing.
--- ?6: pauses that do not stand in the way.
 SELECT task.task_key FROM json_each(?1) AS type JOIN pledger_task AS task ON task.task_key IN (
     SELECT task_key FROM pledger_task
     WHERE state = 'queued' AND namespace = ?2 AND task_queue = ?3 AND activity_type = type.value AND due_ms <= ?4
-        AND NOT EXISTS (
-            SELECT 1 FROM pledger_paused_run AS paused
-            WHERE paused.run_key = pledger_task.run_key AND paused.pause_key NOT IN (SELECT value FROM json_each(?6))
-        )
+        AND NOT EXISTS (SELECT 1 FROM pledger_paused_run AS paused WHERE paused.run_key = pledger_task.run_key)
     ORDER BY due_ms LIMIT ?5
 )
 WHERE NOT EXISTS (
     SELECT 1 FROM pledger_pause AS pause
     WHERE pause.namespace = ?2 AND (pause.kind = 'namespace' OR (pause.kind = 'queue' AND pause.name = ?3))
-        AND pause.pause_key NOT IN (SELECT value FROM json_each(?6))
 )
 ORDER BY task.due_ms, task.run_key, task.event_id LIMIT ?5;
 
@@ -85,19 +81,19 @@ UPDATE pledger_task SET state = 'started', owner = ?, started_ms = coalesce(iif(
 WHERE task_key = ? RETURNING run_key, event_id;
 
 -- name: expired_tasks
-SELECT row.* FROM pledger_task AS task JOIN pledger_task_row AS row USING (run_key, event_id)
+SELECT row.* FROM pledger_task AS task JOIN pledger_placed_task AS row USING (run_key, event_id)
 WHERE task.state = 'queued' AND task.namespace = ? AND task.expires_ms <= ?
 ORDER BY task.expires_ms, task.run_key, task.event_id LIMIT ?;
 
 -- name: owned_tasks
-SELECT row.* FROM pledger_task AS task JOIN pledger_task_row AS row USING (run_key, event_id)
+SELECT row.* FROM pledger_task AS task JOIN pledger_placed_task AS row USING (run_key, event_id)
 WHERE task.owner = ? ORDER BY task.run_key, task.event_id;
 
 -- name: read_task
-SELECT * FROM pledger_task_row WHERE run_key = ? AND event_id = ?;
+SELECT * FROM pledger_placed_task WHERE run_key = ? AND event_id = ?;
 
 -- name: read_tasks
-SELECT * FROM pledger_task_row WHERE run_key = ? ORDER BY event_id;
+SELECT * FROM pledger_placed_task WHERE run_key = ? ORDER BY event_id;
 
 -- name: read_attempts
 SELECT run_key, event_id, attempt, outcome, started_ms, ended_ms, worker, failure FROM pledger_attempt

@@ -1,0 +1,50 @@
+"""What a worker's code says of limits, as its claims need it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pledger.engine.port.lanes import Bounds
+from pledger.errors import UsageError
+from pledger.history.placement import Limit, LimitRule
+
+if TYPE_CHECKING:
+    from pledger.engine.connection import Connection
+    from pledger.machine.definitions import ActivityDefinition
+
+
+def bounds_of(activities: Iterable[ActivityDefinition[Any, Any]], queue_limits: Sequence[Limit] = ()) -> Bounds:
+    """Raises UsageError for limits of one name with different numbers, and for a limit of a queue that has a key."""
+    rules: dict[str, LimitRule] = {}
+    standing = {}
+    for each in activities:
+        for limit in each.limits:
+            _add(rules, limit)
+        # Whoever schedules an activity by its name alone cannot say what it counts for; without a key, this can.
+        if uses := tuple((limit.name, "") for limit in each.limits if limit.key is None):
+            standing[each.name] = uses
+    for limit in queue_limits:
+        if limit.key is not None:
+            raise UsageError(
+                f"Worker(queue_limits=[Limit({limit.name!r}, key=...)]): a queue knows no arguments that a key could "
+                "be taken from; give the limit to the activities: @activity.defn(limits=[...])"
+            )
+        _add(rules, limit)
+    return Bounds(rules, standing, tuple((limit.name, "") for limit in queue_limits))
+
+
+def _add(rules: dict[str, LimitRule], limit: Limit) -> None:
+    rule = limit.rule()
+    if rules.setdefault(limit.name, rule) != rule:
+        raise UsageError(
+            f"the limit {limit.name!r} is stated twice, with different numbers: {rules[limit.name]} and {rule}. "
+            "Activities that share a limit state the same one: define it once, as a constant"
+        )
+
+
+async def override(connection: Connection, name: str, rule: LimitRule | None) -> None:
+    """Set the numbers that an operator wants; None: those of the code. The workers of this process look at once."""
+    await connection.store.override_limit(connection.namespace, name, rule)
+    for engine in connection.engines:
+        engine.changed()

@@ -1,0 +1,335 @@
+"""Who comes next in a task queue: priority, then turns of the fairness keys, then age, within the limits. Pure.
+
+The queued rows that state something of their own about that stand apart from the others, in *lanes*: the rows of one
+activity type with the same priority, fairness key and limits. Within a lane the oldest comes first, so that whoever
+claims needs only the heads of the lanes: a backlog of a hundred thousand rows in one of them, or one whose limit is
+exhausted, costs no more than a row. Rows that state nothing are one lane more for each type, of the default priority.
+
+Turns are those of start-time fair queueing: the next turn of a key is at its `pass`; a turn moves it on by 1 / weight.
+The clock of a priority shows the pass of its newest turn. A key that was away re-enters at the clock: it has no credit
+for its absence. Each store asks here, with what it has read, and writes what comes out.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict, deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import msgspec
+
+from pledger.engine.port.records import Record, TaskRow
+from pledger.history.placement import DEFAULT_PRIORITY, LimitRule, LimitUse, Placement
+
+Share: TypeAlias = tuple[int, str]
+"""(priority, fairness key): who takes turns."""
+
+SlotKey: TypeAlias = tuple[str, str, int]
+"""(limit, key, number of the slot, from 1)."""
+
+#: A row in a lane bears this as its due time in the database (the last second of the year 9999; its own stands beside
+#: it): so those who look for rows that are due, workers of older code among them, do not meet it.
+APART_MS: Final = 253_402_300_799_000
+
+#: Lanes that one claim looks at. Beyond that many, claims look at them by turns.
+LANES_MAX: Final = 500
+
+
+class Slot(NamedTuple):
+    """A slot that some attempt has taken. live: whether that attempt still runs, as far as its row says. One that does
+    not is free: of a worker that died, say."""
+
+    limit: str
+    key: str
+    number: int
+    session_key: int
+    run_key: int
+    event_id: int
+    attempt: int
+    live: bool
+
+
+class Head(NamedTuple):
+    """A due row near the front of its lane. lane: None for a row that states nothing. attempt: see TaskRow. free: it
+    will not run (its attempt was lost, or is cancelled), and so needs neither a turn nor a slot."""
+
+    run_key: int
+    event_id: int
+    attempt: int
+    activity_type: str
+    lane: str | None
+    ready_ms: int
+    weight: float
+    free: bool
+
+
+class Bounds(Record, frozen=True):
+    """What a worker knows of limits. rules: their numbers, by name. standing: what every activity of a type counts for,
+    by type; queue: what every activity counts for."""
+
+    rules: Mapping[str, LimitRule]
+    standing: Mapping[str, tuple[LimitUse, ...]]
+    queue: tuple[LimitUse, ...] = ()
+
+    @property
+    def has_standing(self) -> bool:
+        """Whether rows that state nothing have limits too."""
+        return bool(self.standing or self.queue)
+
+
+class Served(Record, frozen=True):
+    """What a worker takes from: the activities that it knows, in its queue. lifted: pauses, by their keys, that do not
+    stand in its way."""
+
+    namespace: str
+    task_queue: str
+    activity_types: Sequence[str]
+    lifted: Sequence[int] = ()
+
+
+class Claim(Record, frozen=True):
+    """What a claim gave. due_ms: when more may be claimed without anybody saying so, or None. waits: rows wait for a
+    slot to become free, of which whoever waits is told."""
+
+    tasks: list[TaskRow]
+    due_ms: int | None = None
+    waits: bool = False
+
+
+def claimed(parts: Sequence[Claim]) -> Claim:
+    """Several claims as one."""
+    due = [each.due_ms for each in parts if each.due_ms is not None]
+    tasks = [task for each in parts for task in each.tasks]
+    return Claim(tasks, min(due, default=None), any(each.waits for each in parts))
+
+
+class Grant(NamedTuple):
+    """A row that may start, and the slots that it takes."""
+
+    head: Head
+    slots: tuple[SlotKey, ...]
+
+
+@dataclass(slots=True)
+class Situation:
+    """What a claim has found. now_ms: by the claimer, of what is due; store_ms: by the store, of rates. heads: in any
+    order, some not due yet. overrides: numbers that operators have set, by limit. slots: those of the limits in use, by
+    their keys. full_ms: of each rate, when its tokens will all be back. passes, clocks: of shares and of priorities;
+    missing where nobody has had a turn yet."""
+
+    now_ms: int
+    store_ms: int
+    heads: Sequence[Head]
+    overrides: Mapping[str, LimitRule] = field(default_factory=dict)
+    slots: Mapping[SlotKey, Slot] = field(default_factory=dict)
+    full_ms: Mapping[LimitUse, float] = field(default_factory=dict)
+    passes: Mapping[Share, float] = field(default_factory=dict)
+    clocks: Mapping[int, float] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Choice:
+    """grants: in the order of their turns. full_ms, passes, clocks: what has changed. due_ms, waits: see Claim."""
+
+    grants: list[Grant] = field(default_factory=list)
+    full_ms: dict[LimitUse, float] = field(default_factory=dict)
+    passes: dict[Share, float] = field(default_factory=dict)
+    clocks: dict[int, float] = field(default_factory=dict)
+    due_ms: int | None = None
+    waits: bool = False
+
+    def is_due_by(self, due_ms: int) -> None:
+        """There may be more to claim then."""
+        if self.due_ms is None or due_ms < self.due_ms:
+            self.due_ms = due_ms
+
+
+# Lanes as text --------------------------------------------------------------------------------------------------------
+
+
+_encode: Final = msgspec.json.Encoder().encode
+_decode: Final = msgspec.json.Decoder(tuple[int, str, tuple[LimitUse, ...]]).decode
+
+
+def lane_of(placement: Placement | None) -> str | None:
+    """The lane as it stands in rows. It begins with the priority, so that the first lanes of an index come first."""
+    if placement is None:
+        return None
+    return _encode((placement.priority, placement.fairness_key, placement.limits)).decode()
+
+
+def read_lane(lane: str | None) -> tuple[Share, tuple[LimitUse, ...]]:
+    """Whose turn it takes, and what it counts for."""
+    if lane is None:
+        return (DEFAULT_PRIORITY, ""), ()
+    priority, key, uses = _decode(lane)
+    return (priority, key), uses
+
+
+def is_apart(task: TaskRow) -> bool:
+    """Whether the row waits in a lane. An attempt that was lost only waits to be judged, which takes no slot."""
+    return task.lane is not None and task.state == "queued" and not task.lost
+
+
+def heads_of_each(room: int, lanes: int) -> int:
+    """How many heads of each lane a claim reads: all that it may take of a single one, some of each of many."""
+    return min(room, max(4, 2 * room // max(1, lanes)))
+
+
+# What a claim has to read ---------------------------------------------------------------------------------------------
+
+
+def uses_of(activity_type: str, lane: str | None, bounds: Bounds) -> tuple[LimitUse, ...]:
+    """What a row counts for, where a claimer knows the limit or anybody has stated it."""
+    _, uses = read_lane(lane)
+    standing = (*bounds.standing.get(activity_type, ()), *bounds.queue)
+    return (*uses, *(each for each in standing if each not in uses))
+
+
+def uses_of_all(heads: Iterable[Head], bounds: Bounds) -> list[LimitUse]:
+    """In the one order in which everybody asks for them."""
+    lanes = {(head.activity_type, head.lane) for head in heads if not head.free}
+    return sorted({use for lane in lanes for use in uses_of(*lane, bounds)})
+
+
+def shares_of_all(heads: Iterable[Head]) -> list[Share]:
+    """Those who take turns, of the priorities where anybody has a key of its own. Sorted."""
+    shares = {read_lane(lane)[0] for lane in {head.lane for head in heads if not head.free}}
+    fair = {priority for priority, key in shares if key}
+    return sorted(share for share in shares if share[0] in fair)
+
+
+# The choice -----------------------------------------------------------------------------------------------------------
+
+
+class _Line:
+    """The heads of one lane, oldest first."""
+
+    __slots__ = ("heads", "uses")
+
+    def __init__(self, uses: tuple[LimitUse, ...], heads: Iterable[Head]) -> None:
+        self.uses = uses
+        self.heads = deque(sorted(heads, key=_age))
+
+
+def _age(head: Head) -> tuple[int, int, int]:
+    return head.ready_ms, head.run_key, head.event_id
+
+
+def choose(found: Situation, bounds: Bounds, room: int) -> Choice:
+    """Which of the heads start now, `room` of them at most."""
+    choice = Choice()
+    limits = _Limits(found, bounds, choice)
+    lanes: dict[tuple[str, str | None], list[Head]] = defaultdict(list)
+    for head in sorted(found.heads, key=_age):
+        if head.ready_ms > found.now_ms:
+            choice.is_due_by(head.ready_ms)
+        elif not head.free:
+            lanes[head.activity_type, head.lane].append(head)
+        elif len(choice.grants) < room:
+            choice.grants.append(Grant(head, ()))
+    shares: dict[Share, list[tuple[Any, int, _Line]]] = defaultdict(list)
+    for number, ((activity_type, lane), heads) in enumerate(lanes.items()):
+        line = _Line(uses_of(activity_type, lane, bounds), heads)
+        shares[read_lane(lane)[0]].append((_age(line.heads[0]), number, line))
+    turns = _Turns(found, choice, {priority for priority, key in shares if key})
+    queue: list[tuple[int, float, Any, Share]] = []
+    for share, lines in shares.items():
+        heapq.heapify(lines)
+        heapq.heappush(queue, (share[0], turns.next(share), lines[0][0], share))
+    while queue and len(choice.grants) < room:
+        _, _, _, share = heapq.heappop(queue)
+        lines = shares[share]
+        taken = _take_first(lines, limits, choice)
+        if taken is not None:
+            turns.take(share, taken.weight)
+        if lines:
+            heapq.heappush(queue, (share[0], turns.next(share), lines[0][0], share))
+    return choice
+
+
+def _take_first(lines: list[tuple[Any, int, _Line]], limits: _Limits, choice: Choice) -> Head | None:
+    """The oldest head that its limits allow is granted; lanes that they hold up leave the lines."""
+    while lines:
+        _, number, line = heapq.heappop(lines)
+        slots = limits.take(line.uses)
+        if slots is None:
+            continue
+        head = line.heads.popleft()
+        choice.grants.append(Grant(head, slots))
+        if line.heads:
+            heapq.heappush(lines, (_age(line.heads[0]), number, line))
+        return head
+    return None
+
+
+class _Turns:
+    """fair: priorities where somebody has a key; in the others there is only age."""
+
+    def __init__(self, found: Situation, choice: Choice, fair: set[int]) -> None:
+        self._found = found
+        self._choice = choice
+        self._fair = fair
+
+    def next(self, share: Share) -> float:
+        """The pass of its next turn."""
+        priority = share[0]
+        if priority not in self._fair:
+            return 0.0
+        clock = self._choice.clocks.get(priority, self._found.clocks.get(priority, 0.0))
+        own = self._choice.passes.get(share, self._found.passes.get(share, 0.0))
+        return max(clock, own)
+
+    def take(self, share: Share, weight: float) -> None:
+        if share[0] in self._fair:
+            turn = self.next(share)
+            self._choice.clocks[share[0]] = turn
+            self._choice.passes[share] = turn + 1 / weight
+
+
+class _Limits:
+    """What is left of the limits while grants are given."""
+
+    def __init__(self, found: Situation, bounds: Bounds, choice: Choice) -> None:
+        self._now_ms = found.store_ms
+        self._found = found
+        self._choice = choice
+        self._rules = {
+            name: bounds.rules.get(name, LimitRule()).under(found.overrides.get(name))
+            for name in bounds.rules.keys() | found.overrides.keys()
+        }
+        self._taken: dict[LimitUse, set[int]] = defaultdict(set)
+        for slot in found.slots.values():
+            if slot.live:
+                self._taken[slot.limit, slot.key].add(slot.number)
+
+    def take(self, uses: tuple[LimitUse, ...]) -> tuple[SlotKey, ...] | None:
+        """The slots for one attempt that counts for all of these; None, and nothing is taken, when one holds it up."""
+        slots: list[SlotKey] = []
+        starts: list[tuple[LimitUse, float]] = []
+        for use in uses:
+            rule = self._rules.get(use[0])
+            if rule is None:
+                continue  # no worker and no operator states it any more
+            if rule.concurrency is not None:
+                taken = self._taken[use]
+                if len(taken) >= rule.concurrency:
+                    self._choice.waits = True
+                    return None
+                slots.append((*use, next(n for n in range(1, rule.concurrency + 1) if n not in taken)))
+            if rule.rate is not None:
+                full_ms = max(self._full_ms(use), self._now_ms)
+                at_ms = full_ms - (rule.burst - 1) * rule.interval_ms
+                if at_ms > self._now_ms:
+                    self._choice.is_due_by(int(at_ms) + 1)
+                    return None
+                starts.append((use, full_ms + rule.interval_ms))
+        for limit, key, number in slots:
+            self._taken[limit, key].add(number)
+        self._choice.full_ms.update(starts)
+        return tuple(slots)
+
+    def _full_ms(self, use: LimitUse) -> float:
+        return self._choice.full_ms.get(use, self._found.full_ms.get(use, 0.0))

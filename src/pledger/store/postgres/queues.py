@@ -1,0 +1,294 @@
+"""Task queues whose rows stand in lanes, or whose activities are limited.
+
+A claim is one transaction: it reads what there is to choose from, locks the rates and the rows that it has chosen,
+takes the slots, and starts the attempts. Two claims may choose the same row or the same slot at one moment: a row is
+whose lock comes first, a slot is whose row of it is there first.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import psycopg
+from msgspec.structs import replace
+
+from pledger.engine.port import lanes
+from pledger.engine.port.lanes import Bounds, Choice, Claim, Grant, Head, Served, Situation, Slot, SlotKey
+from pledger.engine.port.pauses import Lifting, Share
+from pledger.engine.port.records import LimitRow, PlaceRow, QueueRow, TaskRow
+from pledger.history.placement import LimitRule, LimitUse
+from pledger.store import queue_rows
+from pledger.store.postgres.arrays import array_parameters, pack
+from pledger.store.postgres.links import pipelined
+from pledger.store.postgres.pauses import PostgresPauses
+from pledger.store.postgres.writes import columns
+
+Connection = psycopg.AsyncConnection[Any]
+
+#: How often a claim chooses again, when others have taken all of what it had chosen.
+TRIES: Final = 3
+
+
+class PostgresQueues(PostgresPauses):
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._windows: dict[tuple[str, str, str], str] = {}
+        self._swept: tuple[Any, ...] = ("", "", "", 0)
+        self._claims = 0
+
+    async def claim_queued(self, session_key: int, now_ms: int, served: Served, limit: int, bounds: Bounds) -> Claim:
+        ask = _Ask(self, session_key, now_ms, served, bounds, limit)
+        claim = await self._transact(ask.claim)
+        for _ in range(TRIES - 1):
+            if claim.tasks or not ask.was_overtaken:
+                break
+            claim = await self._transact(ask.claim)
+        if claim.waits:
+            self._interest.limited.add(served.namespace)
+        else:
+            self._interest.limited.discard(served.namespace)
+        return claim
+
+    async def claim_lifted_tasks(
+        self, session_key: int, now_ms: int, served: Served, limit: int, bounds: Bounds
+    ) -> Claim:
+        parts: list[Claim] = []
+
+        async def take(connection: Connection, share: Share) -> list[TaskRow]:
+            part = replace(served, activity_types=share.names, lifted=share.lifted)
+            parts.append(await _Ask(self, session_key, now_ms, part, bounds, share.limit).claim(connection))
+            return parts[-1].tasks
+
+        def shares(lifting: Lifting) -> Iterator[Share]:
+            parts.clear()
+            return lifting.of_tasks(served.activity_types, limit)
+
+        await self._claim_lifted(served.namespace, served.task_queue, shares, take)
+        return lanes.claimed(parts)
+
+    async def state_limits(self, namespace: str, rules: Mapping[str, LimitRule]) -> None:
+        rows = [(name, rule.concurrency, rule.rate, rule.per_ms) for name, rule in sorted(rules.items())]
+        await self._change("state_limits", namespace, *self._bound("state_limits", namespace, *columns(rows))[1:])
+
+    async def override_limit(self, namespace: str, name: str, override: LimitRule | None) -> None:
+        rule = override or LimitRule()
+        numbers = (rule.concurrency, rule.rate, rule.per_ms)
+        await self._change("override_limit", namespace, name, override is not None, *numbers)
+        await self._change("drop_unused_limit", namespace, name)
+
+    async def read_limits(self, namespace: str) -> list[LimitRow]:
+        rows = await self._list("read_limits", namespace)
+        stated = {row[0]: LimitRule(*row[2:5]) for row in rows if row[1]}
+        overrides = {row[0]: LimitRule(*row[6:9]) for row in rows if row[5]}
+        used = {(name, key): count for name, key, count in await self._list("slots_in_use", namespace)}
+        lengths: dict[str, int] = dict(await self._list("lane_lengths", namespace))
+        return queue_rows.limit_rows(stated, overrides, used, lengths)
+
+    async def read_queues(self, namespace: str, now_ms: int) -> list[QueueRow]:
+        queued = await self._list("read_queues", namespace, now_ms)
+        return queue_rows.queue_rows(queued, await self._list("started_of_queues", namespace))
+
+    async def read_places(self, run_key: int) -> list[PlaceRow]:
+        found = []
+        for event_id, lane, namespace, before in await self._list("places", run_key):
+            uses = lanes.read_lane(lane)[1]
+            rows = await self._list("slots", *self._bound("slots", namespace, *_split(uses)))
+            used = Counter((row[0], row[1]) for row in rows if row[-1])
+            found.append(PlaceRow(event_id, before + 1, tuple((*use, used[use]) for use in uses)))
+        return found
+
+    async def _list(self, name: str, *parameters: Any) -> list[tuple[Any, ...]]:
+        """For people: it may be long."""
+        return await self._read_sql(self._lists, self._sql[name], parameters)
+
+    def _bound(self, name: str, *parameters: Any) -> list[Any]:
+        arrays = array_parameters(self._sql[name])
+        return [pack(arrays[at], each) if at in arrays else each for at, each in enumerate(parameters)]
+
+    def _sweep_of(self, served: Served, choice: Choice, store_ms: int) -> list[tuple[str, list[Any]]]:
+        """Statements that forget some of what says nothing any more: more than a claim adds, so that it does not pile
+        up."""
+        swept: list[tuple[str, list[Any]]] = []
+        if any(grant.slots for grant in choice.grants):
+            swept.append(("free_slots", [*self._swept, queue_rows.SWEEP + 2 * len(choice.grants)]))
+        if choice.full_ms:
+            swept.append(("drop_full_buckets", [store_ms, queue_rows.SWEEP + 2 * len(choice.full_ms)]))
+        self._claims += 1
+        if self._claims % queue_rows.TURNS_SWEPT_EVERY == 0:
+            place = (served.namespace, served.task_queue)
+            swept += [("drop_passed_turns", [*place, priority, at]) for priority, at in sorted(choice.clocks.items())]
+        return swept
+
+
+class _Ask:
+    """One try of a claim. was_overtaken: somebody else has taken some of what it had chosen."""
+
+    def __init__(
+        self, store: PostgresQueues, session_key: int, now_ms: int, served: Served, bounds: Bounds, limit: int
+    ) -> None:
+        self._store = store
+        self._session_key = session_key
+        self._now_ms = now_ms
+        self._served = served
+        self._bounds = bounds
+        self._limit = limit
+        self._place = (served.namespace, served.task_queue)
+        self._seen: dict[SlotKey, Slot] = {}
+        self._is_cut = False
+        self.was_overtaken = False
+
+    async def claim(self, connection: Connection) -> Claim:
+        self.was_overtaken = False
+        found = await self._find(connection)
+        choice = Choice() if found is None else lanes.choose(found, self._bounds, self._limit)
+        if found is not None and choice.grants:
+            locked = await self._lock(connection, choice.grants)
+            if len(locked) < len(choice.grants):
+                self.was_overtaken = True
+                found.heads = [grant.head for grant in choice.grants if _row(grant) in locked]
+                choice = lanes.choose(found, self._bounds, self._limit)
+            choice.grants = await self._take_slots(connection, choice.grants)
+        if self._is_cut and not choice.grants:
+            choice.is_due_by(self._now_ms + queue_rows.NEXT_LANES_MS)
+        tasks = [] if found is None else await self._start(connection, choice, found.store_ms)
+        return Claim(tasks, choice.due_ms, choice.waits)
+
+    # Reading ----------------------------------------------------------------------------------------------------------
+
+    async def _find(self, connection: Connection) -> Situation | None:
+        """What there is to choose from; None when there is nothing, or the session is gone."""
+        store, types = self._store, list(self._served.activity_types)
+        windows = [store._windows.get((*self._place, name), "") for name in types]  # noqa: SLF001 - a part of the store
+        lanes_max = max(1, lanes.LANES_MAX // max(1, len(types)))
+        alive, [(now_ms,)], overrides, rows = await self._run(
+            connection,
+            ("lock_session", [self._session_key]),
+            ("now", [store._now()]),  # noqa: SLF001 - as above
+            ("overrides", [self._served.namespace]),
+            (
+                "queue_heads",
+                [*self._place, types, windows, lanes_max, self._now_ms, self._limit, list(self._served.lifted)],
+            ),
+        )
+        heads = [Head(*row[:-1]) for row in rows]
+        if not alive or not heads:
+            return None
+        self._look_further(heads, lanes_max)
+        numbers = {name: LimitRule(*rule) for name, *rule in overrides}
+        found = Situation(self._now_ms, now_ms, heads, numbers)
+        await self._find_limits(connection, found)
+        return found
+
+    def _look_further(self, heads: Sequence[Head], lanes_max: int) -> None:
+        """The next claim looks at the lanes after these, where there are more than one claim looks at."""
+        seen: dict[str, set[str]] = {name: set() for name in self._served.activity_types}
+        for head in heads:
+            if head.lane is not None:
+                seen[head.activity_type].add(head.lane)
+        for name, each in seen.items():
+            window = (*self._place, name)
+            if len(each) == lanes_max:
+                self._store._windows[window] = max(each)  # noqa: SLF001 - a part of the store
+                self._is_cut = True
+            else:
+                self._is_cut = self._store._windows.pop(window, None) is not None or self._is_cut  # noqa: SLF001
+
+    async def _find_limits(self, connection: Connection, found: Situation) -> None:
+        """The slots and rates of what the heads count for, and the turns of their shares."""
+        uses = lanes.uses_of_all(found.heads, self._bounds)
+        rated = [use for use in uses if self._has_rate(use, found.overrides)]
+        asked = queue_rows.asked_turns(lanes.shares_of_all(found.heads))
+        namespace = self._served.namespace
+        statements: list[tuple[str, list[Any]]] = []
+        if uses:
+            statements.append(("slots", [namespace, *_split(uses)]))
+        if rated:
+            statements.append(("make_buckets", [namespace, *_split(rated)]))
+            statements.append(("lock_buckets", [namespace, *_split(rated)]))
+        if asked:
+            statements.append(("turns", [*self._place, *columns(asked)]))
+        if not statements:
+            return
+        for (name, _), rows in zip(statements, await self._run(connection, *statements), strict=True):
+            if name == "slots":
+                self._seen = {(row[0], row[1], row[2]): Slot(*row) for row in rows}
+                found.slots = self._seen
+            elif name == "lock_buckets":
+                found.full_ms = {(limit, key): at for limit, key, at in rows}
+            elif name == "turns":
+                queue_rows.read_turns(found, rows)
+
+    def _has_rate(self, use: LimitUse, overrides: Mapping[str, LimitRule]) -> bool:
+        return self._bounds.rules.get(use[0], LimitRule()).under(overrides.get(use[0])).rate is not None
+
+    # Taking -----------------------------------------------------------------------------------------------------------
+
+    async def _lock(self, connection: Connection, grants: Sequence[Grant]) -> set[tuple[int, int]]:
+        rows = sorted(_row(grant) for grant in grants)
+        [locked] = await self._run(connection, ("lock_queued", columns(rows)))
+        return {(run_key, event_id) for run_key, event_id in locked}
+
+    async def _take_slots(self, connection: Connection, grants: list[Grant]) -> list[Grant]:
+        """Those that got all their slots."""
+        wanted = sorted(
+            (*slot, self._session_key, grant.head.run_key, grant.head.event_id, grant.head.attempt)
+            for grant in grants
+            for slot in grant.slots
+        )
+        if not wanted:
+            return grants
+        stale = [self._seen[row[:3]][:7] for row in wanted if row[:3] in self._seen]
+        there = columns(stale) if stale else [[] for _ in range(7)]
+        parameters = [self._served.namespace, *columns(wanted), *there]
+        [rows] = await self._run(connection, ("take_slots", parameters))
+        taken = set(rows)
+        won = [grant for grant in grants if taken.issuperset(grant.slots)]
+        if len(won) < len(grants):
+            self.was_overtaken = True
+            kept = {slot for grant in won for slot in grant.slots}
+            if back := sorted(taken - kept):
+                await self._run(connection, ("give_slots_back", [self._served.namespace, *columns(back)]))
+        return won
+
+    async def _start(self, connection: Connection, choice: Choice, store_ms: int) -> list[TaskRow]:
+        if not choice.grants:
+            return []
+        store, namespace = self._store, self._served.namespace
+        granted = [(*_row(grant), bool(grant.slots)) for grant in choice.grants]
+        statements: list[tuple[str, list[Any]]] = [
+            ("start_tasks", [self._session_key, self._now_ms, *columns(granted)])
+        ]
+        if choice.full_ms:
+            filled = [(*use, at) for use, at in sorted(choice.full_ms.items())]
+            statements.append(("fill_buckets", [namespace, *columns(filled)]))
+        if turns := queue_rows.turns_of(choice):
+            statements.append(("take_turns", [*self._place, *columns(turns)]))
+        statements += store._sweep_of(self._served, choice, store_ms)  # noqa: SLF001 - a part of the store
+        started, *others = await self._run(connection, *statements)
+        for (name, given), rows in zip(statements[1:], others, strict=True):
+            if name == "free_slots":
+                is_whole = bool(rows) and rows[0][-1] == given[-1]
+                store._swept = rows[0][:-1] if is_whole else ("", "", "", 0)  # noqa: SLF001 - as above
+        by_key = {(row[0], row[1]): TaskRow(*row) for row in started}
+        return [by_key[_row(grant)] for grant in choice.grants]
+
+    async def _run(self, connection: Connection, *statements: tuple[str, list[Any]]) -> list[list[Any]]:
+        """The rows of each, in one round trip."""
+        store = self._store
+        async with pipelined(connection) as pipeline:
+            cursors = [
+                await connection.execute(store._sql[name], store._bound(name, *given), binary=True)  # noqa: SLF001
+                for name, given in statements
+            ]
+            await pipeline.sync()
+            return [await each.fetchall() if each.description is not None else [] for each in cursors]
+
+
+def _row(grant: Grant) -> tuple[int, int]:
+    return grant.head.run_key, grant.head.event_id
+
+
+def _split(uses: Sequence[LimitUse]) -> list[list[str]]:
+    return [[name for name, _ in uses], [key for _, key in uses]]

@@ -1,0 +1,73 @@
+"""How the stores keep and show what limits and fairness go by."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from pledger.engine.port import lanes
+from pledger.engine.port.lanes import Choice, Share, Situation
+from pledger.engine.port.records import LimitRow, QueueRow
+from pledger.history.placement import LimitRule, LimitUse
+
+#: Keys of a limit that are shown: those that are used most.
+KEYS_MAX: Final = 100
+#: Rows of attempts and buckets that are over, looked for after each claim that has added some.
+SWEEP: Final = 20
+#: One claim in so many forgets the shares that have been away.
+TURNS_SWEPT_EVERY: Final = 16
+#: Before the next lanes are looked at, where a claim found nothing in a part of them, in milliseconds.
+NEXT_LANES_MS: Final = 50
+
+
+def read_turns(found: Situation, rows: Sequence[tuple[Any, ...]]) -> None:
+    """The clocks of priorities and the passes of shares, as they stand in rows (priority, share, pass)."""
+    found.clocks = {priority: at for priority, share, at in rows if not share}
+    found.passes = {(priority, share[1:]): at for priority, share, at in rows if share}
+
+
+def asked_turns(shares: Sequence[Share]) -> list[tuple[int, str]]:
+    """The rows of them and of their clocks. Sorted."""
+    return sorted({(priority, "") for priority, _ in shares} | {(priority, f"={key}") for priority, key in shares})
+
+
+def turns_of(choice: Choice) -> list[tuple[int, str, float]]:
+    """The same of a choice. Sorted."""
+    passes = ((priority, f"={key}", at) for (priority, key), at in choice.passes.items())
+    return sorted([*((priority, "", at) for priority, at in choice.clocks.items()), *passes])
+
+
+def limit_rows(
+    stated: Mapping[str, LimitRule],
+    overrides: Mapping[str, LimitRule],
+    used: Mapping[LimitUse, int],
+    lengths: Mapping[str, int],
+) -> list[LimitRow]:
+    """used: live slots. lengths: how many rows wait in each lane."""
+    waiting: Counter[LimitUse] = Counter()
+    for lane, count in lengths.items():
+        for use in lanes.read_lane(lane)[1]:
+            waiting[use] += count
+    keys: dict[str, list[tuple[str, int, int]]] = defaultdict(list)
+    for name, key in used.keys() | waiting.keys():
+        keys[name].append((key, used.get((name, key), 0), waiting[name, key]))
+    return [
+        LimitRow(
+            name,
+            stated.get(name),
+            overrides.get(name),
+            tuple(sorted(keys[name], key=lambda each: (-each[1], -each[2], each[0]))[:KEYS_MAX]),
+        )
+        for name in sorted(stated.keys() | overrides.keys() | keys.keys())
+    ]
+
+
+def queue_rows(queued: Sequence[tuple[Any, ...]], started: Sequence[tuple[Any, ...]]) -> list[QueueRow]:
+    """queued: (queue, due, oldest, later). started: (queue, count)."""
+    running = dict(started)
+    rows = {name: (due, oldest, later) for name, due, oldest, later in queued}
+    return [
+        QueueRow(name, *rows.get(name, (0, None, 0)), running.get(name, 0))
+        for name in sorted(rows.keys() | running.keys())
+    ]

@@ -1,0 +1,215 @@
+"""Task queues whose rows stand in lanes, or whose activities are limited."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeAlias
+
+from msgspec.structs import replace
+
+from pledger.engine.port import lanes
+from pledger.engine.port.lanes import Bounds, Choice, Claim, Head, Served, Situation, Slot
+from pledger.engine.port.pauses import Share
+from pledger.engine.port.records import LimitRow, PlaceRow, QueueRow, TaskRow
+from pledger.history.placement import LimitRule
+from pledger.store import queue_rows
+from pledger.store.sqlfiles import as_json, load_queries
+from pledger.store.sqlite import pauses, sessions, tasks
+from pledger.store.sqlite.handle import SqliteHandle
+from pledger.store.sqlite.writer import Cursor, Rows
+
+_SQL: Final = load_queries(__package__, "queues")
+_NOW: Final = load_queries(__package__, "sessions")["now"]
+
+Query: TypeAlias = Callable[[str, tuple[Any, ...]], Rows]
+#: The last lane that was looked at of a type of a queue, where there are more than one claim looks at.
+Windows: TypeAlias = dict[tuple[str, str, str], str]
+#: What is read for a claim: see `_read`.
+Ask: TypeAlias = tuple[Windows, int, int | None, Served, Bounds, int]
+
+
+class SqliteQueues(SqliteHandle):
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._windows: Windows = {}
+        self._swept: tuple[Any, ...] = ("", "", "", 0)
+        self._claims = 0
+
+    async def claim_queued(self, session_key: int, now_ms: int, served: Served, limit: int, bounds: Bounds) -> Claim:
+        ask = (self._windows, now_ms, self._now(), served, bounds, limit)
+        # Looked at first without the write lock: what is limited is mostly not to be had.
+        self._check_open()
+        windows = dict(self._windows)
+        choice = lanes.choose(_read(self._database.rows, *ask), bounds, limit)
+        if not choice.grants:
+            return Claim([], _due_ms(choice, self._windows, now_ms), choice.waits)
+        self._windows = windows
+
+        def claim(cursor: Cursor) -> Claim:
+            return self._claim(cursor, session_key, (windows, *ask[1:]))
+
+        # Durable, as the claim of any row: it is the record that an attempt was made.
+        return await self._submit(claim, durable=True)
+
+    async def claim_lifted_tasks(
+        self, session_key: int, now_ms: int, served: Served, limit: int, bounds: Bounds
+    ) -> Claim:
+        place = (served.namespace, served.task_queue)
+        parts: list[Claim] = []
+
+        def take(cursor: Cursor, share: Share) -> list[TaskRow]:
+            part = replace(served, activity_types=share.names, lifted=share.lifted)
+            ask = (dict(self._windows), now_ms, self._now(), part, bounds, share.limit)
+            parts.append(self._claim(cursor, session_key, ask))
+            return parts[-1].tasks
+
+        # Looked at first without the write lock: mostly there are no tokens.
+        self._check_open()
+        [(clock_ms,)] = self._rows(_NOW, self._now())
+        if not any(pauses.lifting(self._database, *place, clock_ms).of_tasks(served.activity_types, limit)):
+            return Claim([])
+
+        def claim(cursor: Cursor) -> Claim:
+            parts.clear()
+            lifting = pauses.lifting(cursor, *place, self._time(cursor))
+            pauses.claim(cursor, lifting, lifting.of_tasks(served.activity_types, limit), take)
+            return lanes.claimed(parts)
+
+        return await self._submit(claim, durable=True)
+
+    def _claim(self, cursor: Cursor, session_key: int, ask: Ask) -> Claim:
+        windows, now_ms, _, served, bounds, limit = ask
+        if not sessions.is_alive(cursor, session_key):
+            return Claim([])
+        choice = lanes.choose(_read(cursor.rows, *ask), bounds, limit)
+        found = _carry_out(cursor, session_key, now_ms, served, choice)
+        self._sweep(cursor, served, choice)
+        return Claim(found, _due_ms(choice, windows, now_ms), choice.waits)
+
+    def _sweep(self, cursor: Cursor, served: Served, choice: Choice) -> None:
+        """Forget some of what says nothing any more: more than a claim adds, so that it does not pile up."""
+        if any(grant.slots for grant in choice.grants):
+            room = queue_rows.SWEEP + 2 * len(choice.grants)
+            slots = cursor.rows(_SQL["next_slots"], (*self._swept, room))
+            for *place, is_live in slots:
+                if not is_live:
+                    cursor.execute(_SQL["free_slot"], tuple(place))
+            self._swept = slots[-1][:4] if len(slots) == room else ("", "", "", 0)
+        if choice.full_ms:
+            now = cursor.rows(_NOW, (self._now(),))[0][0]
+            cursor.execute(_SQL["drop_full_buckets"], (now, queue_rows.SWEEP + len(choice.full_ms)))
+        self._claims += 1
+        if self._claims % queue_rows.TURNS_SWEPT_EVERY == 0:
+            for priority, clock in choice.clocks.items():
+                cursor.execute(_SQL["drop_passed_turns"], (served.namespace, served.task_queue, priority, clock))
+
+    async def state_limits(self, namespace: str, rules: Mapping[str, LimitRule]) -> None:
+        def state(cursor: Cursor) -> None:
+            for name, rule in rules.items():
+                cursor.execute(_SQL["state_limit"], (namespace, name, rule.concurrency, rule.rate, rule.per_ms))
+
+        await self._submit(state)
+
+    async def override_limit(self, namespace: str, name: str, override: LimitRule | None) -> None:
+        rule = override or LimitRule()
+        numbers = (int(override is not None), rule.concurrency, rule.rate, rule.per_ms)
+
+        def change(cursor: Cursor) -> None:
+            cursor.execute(_SQL["override_limit"], (namespace, name, *numbers))
+            cursor.execute(_SQL["drop_unused_limit"], (namespace, name))
+
+        await self._submit(change, durable=True)
+
+    async def read_limits(self, namespace: str) -> list[LimitRow]:
+        rows = self._rows(_SQL["read_limits"], namespace)
+        stated = {row[0]: LimitRule(*row[2:5]) for row in rows if row[1]}
+        overrides = {row[0]: LimitRule(*row[6:9]) for row in rows if row[5]}
+        used = {(name, key): count for name, key, count in self._rows(_SQL["slots_in_use"], namespace)}
+        lengths: dict[str, int] = dict(self._rows(_SQL["lane_lengths"], namespace))
+        return queue_rows.limit_rows(stated, overrides, used, lengths)
+
+    async def read_queues(self, namespace: str, now_ms: int) -> list[QueueRow]:
+        queued = self._rows(_SQL["read_queues"], namespace, now_ms)
+        return queue_rows.queue_rows(queued, self._rows(_SQL["started_of_queues"], namespace))
+
+    async def read_places(self, run_key: int) -> list[PlaceRow]:
+        found = []
+        for event_id, lane, namespace, before in self._rows(_SQL["places"], run_key):
+            uses = lanes.read_lane(lane)[1]
+            slots = [Slot(*row) for row in self._rows(_SQL["slots"], namespace, as_json(uses))]
+            used = Counter((slot.limit, slot.key) for slot in slots if slot.live)
+            found.append(PlaceRow(event_id, before + 1, tuple((*use, used[use]) for use in uses)))
+        return found
+
+
+# A claim --------------------------------------------------------------------------------------------------------------
+
+
+def _read(
+    rows: Query, windows: Windows, now_ms: int, clock: int | None, served: Served, bounds: Bounds, limit: int
+) -> Situation:
+    place = (served.namespace, served.task_queue)
+    heads = _heads(rows, windows, now_ms, served, limit)
+    uses = as_json(lanes.uses_of_all(heads, bounds))
+    found = Situation(now_ms, rows(_NOW, (clock,))[0][0], heads)
+    if uses != "[]":
+        overrides = rows(_SQL["overrides"], (place[0],))
+        found.overrides = {name: LimitRule(*rule) for name, *rule in overrides}
+        slots = [Slot(*row) for row in rows(_SQL["slots"], (place[0], uses))]
+        found.slots = {(slot.limit, slot.key, slot.number): slot for slot in slots}
+        found.full_ms = {(name, key): at for name, key, at in rows(_SQL["buckets"], (place[0], uses))}
+    shares = lanes.shares_of_all(heads)
+    if shares:
+        asked = as_json(queue_rows.asked_turns(shares))
+        queue_rows.read_turns(found, rows(_SQL["turns"], (*place, asked)))
+    return found
+
+
+def _heads(rows: Query, windows: Windows, now_ms: int, served: Served, limit: int) -> list[Head]:
+    place = (served.namespace, served.task_queue)
+    lifted = as_json(served.lifted)
+    if rows(_SQL["is_paused"], (*place, lifted)):
+        return []
+    lanes_max = max(1, lanes.LANES_MAX // max(1, len(served.activity_types)))
+    found: list[tuple[str, str]] = []
+    heads: list[Head] = []
+    for name in served.activity_types:
+        window = (*place, name)
+        of_type = [lane for (lane,) in rows(_SQL["lanes_of_type"], (*window, windows.get(window, ""), lanes_max))]
+        found += [(name, lane) for lane in of_type]
+        if len(of_type) == lanes_max:
+            windows[window] = of_type[-1]
+        else:
+            windows.pop(window, None)
+        heads += [_head(row) for row in rows(_SQL["heads_of_type"], (*window, now_ms, limit, lifted))]
+    each = lanes.heads_of_each(limit, len(found))
+    for name, lane in found:
+        heads += [_head(row) for row in rows(_SQL["heads_of_lane"], (*place, name, lane, each, lifted))]
+    return heads
+
+
+def _head(row: tuple[Any, ...]) -> Head:
+    return Head(*(*row[:-1], bool(row[-1])))
+
+
+def _due_ms(choice: Choice, windows: Windows, now_ms: int) -> int | None:
+    if windows and not choice.grants:
+        choice.is_due_by(now_ms + queue_rows.NEXT_LANES_MS)
+    return choice.due_ms
+
+
+def _carry_out(cursor: Cursor, session_key: int, now_ms: int, served: Served, choice: Choice) -> list[TaskRow]:
+    namespace = served.namespace
+    found = []
+    for head, slots in choice.grants:
+        for slot in slots:
+            holder = (session_key, head.run_key, head.event_id, head.attempt)
+            cursor.execute(_SQL["take_slot"], (namespace, *slot, *holder))
+        [(task_key,)] = cursor.rows(_SQL["task_key"], (head.run_key, head.event_id))
+        found.append(tasks.start_task(cursor, session_key, now_ms, task_key))
+    for use, full_ms in choice.full_ms.items():
+        cursor.execute(_SQL["fill_bucket"], (namespace, *use, full_ms))
+    for turn in queue_rows.turns_of(choice):
+        cursor.execute(_SQL["take_turn"], (namespace, served.task_queue, *turn))
+    return found

@@ -1,0 +1,105 @@
+"""Two claims whose transactions are open at the same time: only one of them takes the last slot."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from pledger.engine.port.lanes import Bounds, Claim, Served
+from pledger.engine.port.operations import FinishTask
+from pledger.history.placement import LimitRule
+from pledger.store.postgres import PostgresStore, open_postgres
+from pledger.store.postgres.queues import _Ask
+from tests.conformance.harness import NOW, append, open_session, owned_run, placed, task, write
+from tests.engine.harness import until
+
+ONE = Bounds({"api": LimitRule(concurrency=1)}, {})
+RATE = Bounds({"api": LimitRule(rate=1, per_ms=3_600_000)}, {})
+API = placed(3, "", 1.0, ("api", ""))
+
+
+class Claimers:
+    """Two processes, each with a row that only it can take; both rows count for one limit."""
+
+    def __init__(self, first: PostgresStore, second: PostgresStore, sessions: tuple[int, int]) -> None:
+        self.first, self.second = first, second
+        self.sessions = sessions
+
+    def ask(self, store: PostgresStore, bounds: Bounds) -> _Ask:
+        number = 0 if store is self.first else 1
+        served = Served("default", "default", [("charge", "refund")[number]])
+        return _Ask(store, self.sessions[number], NOW, served, bounds, 5)
+
+    async def claim(self, store: PostgresStore, bounds: Bounds) -> Claim:
+        ask = self.ask(store, bounds)
+        return await store.claim_queued(ask._session_key, NOW, ask._served, 5, bounds)
+
+    async def until_second_waits(self) -> None:
+        """For a lock that the first one holds."""
+        waiting = "wait_event_type = 'Lock' AND application_name = 'pledger writer'"
+        sql = f"SELECT count(*) FROM pg_stat_activity WHERE {waiting}"
+
+        async def waits() -> bool:
+            return await self.first._read_sql(self.first._reader, sql, []) != [(0,)]
+
+        await until(waits)
+
+
+@asynccontextmanager
+async def claimers(url: str) -> AsyncIterator[Claimers]:
+    first, second = await open_postgres(url), await open_postgres(url)
+    try:
+        sessions = (await open_session(first), await open_session(second))
+        run = await owned_run(first, sessions[0])
+        await write(first, append(run, tasks=[task(run, 3, **API), task(run, 4, activity_type="refund", **API)]))
+        yield Claimers(first, second, sessions)
+    finally:
+        await first.close()
+        await second.close()
+
+
+async def interleaved(both: Claimers, bounds: Bounds, *, commit: bool) -> tuple[Claim, Claim]:
+    """The second one claims while the first one's claim is written and not committed."""
+    taken: list[Claim] = []
+    async with both.first._writer.use() as connection:
+        await connection.execute("BEGIN")
+        taken.append(await both.ask(both.first, bounds).claim(connection))
+        second = asyncio.create_task(both.claim(both.second, bounds))
+        await both.until_second_waits()
+        await connection.execute("COMMIT" if commit else "ROLLBACK")
+    return taken[0], await second
+
+
+@pytest.mark.parametrize("bounds", [ONE, RATE], ids=["concurrency", "rate"])
+async def test_the_last_slot_is_taken_by_one(url: str, bounds: Bounds) -> None:
+    async with claimers(url) as both:
+        first, second = await interleaved(both, bounds, commit=True)
+        assert (len(first.tasks), len(second.tasks)) == (1, 0)
+
+
+@pytest.mark.parametrize("bounds", [ONE, RATE], ids=["concurrency", "rate"])
+async def test_what_is_rolled_back_is_the_others(url: str, bounds: Bounds) -> None:
+    async with claimers(url) as both:
+        first, second = await interleaved(both, bounds, commit=False)
+        assert (len(first.tasks), len(second.tasks)) == (1, 1)
+
+
+async def test_a_slot_whose_attempt_is_over_is_taken_over_by_one(url: str) -> None:
+    """Both have seen it free. Whether its attempt runs is not what decides: the snapshot of who waits is too old."""
+    async with claimers(url) as both:
+        [earlier] = (await both.claim(both.first, ONE)).tasks
+        assert earlier.owner is not None
+        ended = FinishTask(earlier.run_key, earlier.event_id, earlier.attempt, earlier.owner, b"result")
+        await write(both.first, ended)
+        run = await both.first.read_run(earlier.run_key)
+        await write(both.first, append(run, tasks=[task(run, 5, **API)]))
+        first, second = await interleaved(both, ONE, commit=True)
+        assert ([row.event_id for row in first.tasks], second.tasks) == ([5], [])
+        rows: list[Any] = await both.first._read_sql(
+            both.first._reader, f"SELECT event_id FROM {both.first.address.quoted}.slot", []
+        )
+        assert rows == [(5,)]
