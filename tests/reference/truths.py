@@ -228,6 +228,7 @@ TRUTHS: dict[str, Truth] = {
     "in-context": ends([*_numbered("task", 3), "the run"], *_numbered("for task", 3)),
     "streaming": ends(sum(range(7)), "closed the source"),
     "workshop": ends(_numbered("job", 3), *_numbered("job", 3)),
+    "rationed": ends_with_receipts(*(f"desk-{n % 3} {n}" for n in range(6))),
     "one-by-one": _one_by_one,
     "failing": ends(None, "one", status="failed"),
     "outlasted": ends(None, "one", status="timed_out"),

@@ -24,10 +24,14 @@ def prepare(seed: int, faults: Faults | None = None, cases: Sequence[Case] = (),
     workers = options.pop("workers", dice.choice([1, 2, 3]))
     if random.Random(f"retention {seed}").random() < 0.25:
         options.setdefault("retention", timedelta(seconds=2))
+    # Where a worker serves anything that is limited, all its claims go by order and limits.
+    is_limited = any(each.workflow is further.rationed for each in cases)
+    if not cases and faults is None:
+        is_limited = random.Random(f"limits {seed}").random() < 0.25
     sim = Simulation(
         seed,
         workflows=[*workflows.WORKFLOWS, *further.WORKFLOWS],
-        activities=[*activities.ACTIVITIES, *further.ACTIVITIES],
+        activities=[*activities.ACTIVITIES, *(each for each in further.ACTIVITIES if is_limited or not each.limits)],
         faults=Faults.swarm(seed, options.get("store", "memory")) if faults is None else faults,
         workers=workers,
         task_queues=["default", "elsewhere"],
@@ -35,7 +39,7 @@ def prepare(seed: int, faults: Faults | None = None, cases: Sequence[Case] = (),
         **options,
     )
     drawn = list(cases) or dice.sample(CASES, RUNS)
-    if not cases and random.Random(f"limits {seed}").random() < 0.25:
+    if is_limited and not cases:
         drawn += [case("rationed")] * 2
     for number, each in enumerate(drawn, 1):
         start(sim, each, number)

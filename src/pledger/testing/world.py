@@ -129,7 +129,8 @@ class World:
         return True
 
     def _do(self, what: str, key: str | None, *, refused: bool, lost: bool) -> str:
-        if refused:
+        faults = self._faults()
+        if refused and faults.effect_refused:  # unless all faults have stopped while it was slow
             self._hit("effect_refused")
             raise ConnectionError(f"{what}: refused")
         if key is None:
@@ -140,7 +141,7 @@ class World:
             receipt = f"{what}-{sum(self.effects.values())}"
             if key:
                 self.receipts[key] = receipt
-        if lost:
+        if lost and faults.effect_reply_lost:
             self._hit("effect_reply_lost")
             raise ConnectionError(f"{what}: the reply was lost")
         return receipt

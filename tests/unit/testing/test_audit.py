@@ -10,16 +10,19 @@ import pytest
 
 from pledger.engine.attempt import Attempt
 from pledger.engine.port.answers import Answer, Reply, Started
+from pledger.engine.port.lanes import Claim, lane_of
 from pledger.engine.port.operations import Append, Block, Operation, PutTask, Release, StartRun, Terminate
 from pledger.engine.port.pauses import Scope
 from pledger.engine.port.records import Outlook, SessionRow, TaskRow
 from pledger.history import events, transition
+from pledger.history.placement import LimitRule, Placement
 from pledger.history.retry import RetryPolicyRecord
 from pledger.history.transition import StoredTransition, Transition
 from pledger.store.memory import State, losses, pauses, retention
 from pledger.store.memory.store import commit
 from pledger.testing.audit import Auditor
 from pledger.testing.tail import copy_of
+from pledger.testing.turnstile import Turnstile
 from pledger.testing.views import StateView
 from pledger.testing.world import Activity, AttemptSeen
 
@@ -256,10 +259,13 @@ def test_a_block_is_a_violation_unless_its_code_changes(ledger: Ledger) -> None:
     assert tolerant.violations == []
 
 
-def begin(ledger: Ledger, number: int, *earlier: int, event_id: int = 2, maximum: int = 2) -> list[str]:
+def begin(
+    ledger: Ledger, number: int, *earlier: int, event_id: int = 2, maximum: int = 2, placement: Placement | None = None
+) -> list[str]:
     attempt = Attempt.__new__(Attempt)
     attempt.number, attempt.run_key, attempt.event_id = number, ledger.run_key, event_id
     attempt.fence = 1
+    attempt.command = msgspec.structs.replace(SCHEDULE, placement=placement)
     attempt.identity = _Identity()  # type: ignore[assignment]
     activity = Activity("pay", maximum, {"key"}, [AttemptSeen(each, "worker") for each in (*earlier, number)])
     ledger.auditor.attempt_began(attempt, activity)
@@ -268,6 +274,43 @@ def begin(ledger: Ledger, number: int, *earlier: int, event_id: int = 2, maximum
 
 class _Identity:
     workflow_id, run_id = "w", "run"
+
+
+def test_what_is_limited_does_not_begin_beside_its_run(ledger: Ledger) -> None:
+    assert begin(ledger, 1, placement=Placement(priority=1)) == []
+    assert begin(ledger, 2, 1, placement=Placement(limits=(("api", ""),))) == ["what is limited starts from the queue"]
+
+
+def test_limits_are_counted_by_key() -> None:
+    violations: list[str] = []
+    turnstile = Turnstile({"api": LimitRule(1)}, lambda rule, _: violations.append(rule))
+    rows = [_started(2, "ada"), _started(3, "bob")]
+    view = _View(rows)
+    turnstile.look_at_claim(Claim(rows), view)  # type: ignore[arg-type]
+    assert violations == []
+    rows.append(msgspec.structs.replace(_started(4, "ada"), lost=True))
+    turnstile.look_at_claim(Claim(rows), view)  # type: ignore[arg-type]
+    assert violations == [], "it was only taken to be judged"
+    rows.append(_started(5, "ada"))
+    turnstile.look_at_claim(Claim(rows), view)  # type: ignore[arg-type]
+    assert violations == ["limits hold over all workers"]
+
+
+def _started(event_id: int, key: str) -> TaskRow:
+    lane = lane_of(Placement(limits=(("api", key),)))
+    place = (1, event_id, "default", "w", "r", "fulfil", "default", "pay", "started", 1, 0, b"", 0)
+    return TaskRow(*place, owner=7, lane=lane)
+
+
+class _View:
+    def __init__(self, rows: list[TaskRow]) -> None:
+        self._rows = rows
+
+    def open_runs(self) -> list[int]:
+        return [1]
+
+    def tasks(self, run_key: int) -> dict[int, TaskRow]:
+        return {each.event_id: each for each in self._rows}
 
 
 def test_attempts_that_may_begin(ledger: Ledger) -> None:
