@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
+from pledger.engine.port.lanes import Bounds, Served, lane_of
 from pledger.engine.port.operations import (
     Append,
     Block,
@@ -33,6 +34,7 @@ from pledger.engine.port.pauses import Scope
 from pledger.engine.port.records import AttemptRecord, Condition, RunRow, TaskRow
 from pledger.engine.port.retention import FROM_THE_START
 from pledger.errors import PledgerError
+from pledger.history.placement import LimitRule
 from pledger.history.transition import StoredTransition
 from tests.conformance.harness import LEASE_MS, NOW, Ledger
 from tests.conformance.scripts import ACTIVITIES, CODES, IDS, NAMESPACES, QUEUES, TYPES, Step
@@ -75,6 +77,7 @@ class Side:
                 await store.read_history(run_key),
                 await store.read_last_transitions(run_key),
                 await store.read_tasks(run_key),
+                await store.read_places(run_key),
                 await store.read_attempts(run_key),
                 await store.read_inbox(self.chains[number]),
                 await store.read_undelivered(self.chains[number]),
@@ -85,6 +88,8 @@ class Side:
             shown[namespace] = [
                 await store.read_sessions(namespace),
                 await store.read_pauses(namespace),
+                await store.read_limits(namespace),
+                await store.read_queues(namespace, self.now_ms),
                 await store.expired_tasks(namespace, self.now_ms, 10),
                 await store.finished_types(namespace),
                 [await store.finished_chains(namespace, each, 0, FROM_THE_START, 10) for each in TYPES],
@@ -162,7 +167,7 @@ class Side:
         return StoredTransition(first_event, b"body", hashlib.sha256(f"{self._serial}".encode()).digest()[:8])
 
     def _task(self, row: RunRow, drawn: Any) -> TaskRow:
-        event_id, state, attempt, activity_type, task_queue, due_in, expires_in, body = drawn
+        event_id, state, attempt, activity_type, task_queue, due_in, expires_in, body, place = drawn
         if state == "started" and row.owner is None:
             state = "queued"
         return TaskRow(
@@ -183,6 +188,8 @@ class Side:
             expires_ms=None if expires_in is None else self.now_ms + expires_in,
             owner=row.owner if state == "started" else None,
             outcome=body if state == "done" else None,
+            lane=lane_of(place),
+            weight=1.0 if place is None else place.fairness_weight,
         )
 
     def _task_rows(self, row: RunRow, drawn: Any) -> list[TaskRow]:
@@ -372,10 +379,16 @@ class Side:
         claim = self.store.claim_lifted_runs if lifted else self.store.claim_runs
         return await claim(session_key, self.now_ms, namespace, task_queue, dict.fromkeys(TYPES, code), MANY)
 
-    async def claim_tasks(self, number: int, lifted: bool) -> Any:
+    async def claim_tasks(self, number: int, how: str, most: int | None) -> Any:
+        """most: attempts at a time of the limit `api`, and of the whole queue; None: no limits."""
         session_key, namespace, task_queue = self._session(number)
-        claim = self.store.claim_lifted_tasks if lifted else self.store.claim_tasks
-        return await claim(session_key, self.now_ms, namespace, task_queue, ACTIVITIES, MANY)
+        if how == "plain":
+            return await self.store.claim_tasks(session_key, self.now_ms, namespace, task_queue, ACTIVITIES, MANY)
+        rules = {} if most is None else {"api": LimitRule(most), "all": LimitRule(2 * most)}
+        bounds = Bounds(rules, {}, () if most is None else (("all", ""),))
+        claim = self.store.claim_lifted_tasks if how == "lifted" else self.store.claim_queued
+        found = await claim(session_key, self.now_ms, Served(namespace, task_queue, ACTIVITIES), MANY, bounds)
+        return [found.tasks, found.due_ms, found.waits]
 
     async def woken_runs(self, number: int) -> Any:
         return [_name("run", self.runs, each) for each in await self.store.woken_runs(self._session(number)[0])]

@@ -8,6 +8,7 @@ from typing import Any, Final, TypeAlias
 
 from pledger.engine.port.operations import IdConflictPolicy, IdReusePolicy
 from pledger.engine.port.pauses import PAUSE_KINDS
+from pledger.history.placement import Placement
 from tests.conformance.harness import LEASE_MS
 
 #: What to do, and with what.
@@ -24,6 +25,13 @@ CODES: Final = ("code-1", "code-2", "Code-2")
 BODIES: Final = (b"", b"[1]", bytes(range(256)), b"\x00")
 STATUSES: Final = ("completed", "failed", "cancelled", "timed_out")
 ACTIVITIES: Final = ("charge", "ship 'it'")
+PLACES: Final = (
+    *(None, None, None),
+    Placement(priority=2),
+    Placement(fairness_key="ada 'a'", fairness_weight=2.0),
+    Placement(limits=(("api", ""),)),
+    Placement(priority=4, fairness_key="bob", limits=(("api", ""), ("customer", "ørder"))),
+)
 HALF: Final = 0.5
 
 
@@ -44,7 +52,7 @@ class Dice(random.Random):
         return [draw() for _ in range(self.choice((0, 0, self.randint(1, most))))]
 
     def task(self) -> Step:
-        """Event, state, attempt, activity, queue, due in, expires in, body."""
+        """Event, state, attempt, activity, queue, due in, expires in, body, place."""
         return (
             self.randint(1, 3),
             self.choice(("queued", "queued", "started", "done")),
@@ -54,6 +62,7 @@ class Dice(random.Random):
             self.choice((0, 0, 5)),
             self.choice((None, None, 0, 7)),
             self.choice(BODIES),
+            self.choice(PLACES),
         )
 
     def tasks(self) -> list[Any]:
@@ -138,7 +147,12 @@ class Dice(random.Random):
                 ("bury_sessions", self.choice(NAMESPACES)),
                 ("time_passes", self.choice((1, 1, 5, 10, LEASE_MS // 2, LEASE_MS))),
                 ("claim_runs", number, self.choice(CODES), self.random() < HALF / 2),
-                ("claim_tasks", number, self.random() < HALF / 2),
+                (
+                    "claim_tasks",
+                    number,
+                    self.choice(("plain", "plain", "in order", "lifted")),
+                    self.choice((1, 2, None)),
+                ),
                 ("woken_runs", number),
                 ("look", number, self.choice(CODES)),
                 ("ask", number, self.choice(IDS), self.choice(BODIES)),

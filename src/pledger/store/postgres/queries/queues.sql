@@ -262,7 +262,7 @@ GROUP BY task_queue ORDER BY task_queue;
 -- name: started_of_queues
 SELECT task.task_queue, count(*) FROM pledger.session AS session JOIN pledger.task AS task
     ON task.owner = session.session_key
-WHERE session.namespace = $1 GROUP BY task.task_queue;
+WHERE task.namespace = $1 GROUP BY task.task_queue;
 
 -- name: places
 -- The activities of a run that wait in lanes, each with how many of its lane come before it, at most 10,000.

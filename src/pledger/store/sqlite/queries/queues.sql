@@ -156,7 +156,7 @@ GROUP BY task_queue ORDER BY task_queue;
 -- name: started_of_queues
 SELECT task.task_queue, count(*) FROM pledger_session AS session
 CROSS JOIN pledger_task AS task ON task.owner = session.session_key
-WHERE session.namespace = ? GROUP BY task.task_queue;
+WHERE task.namespace = ? GROUP BY task.task_queue;
 
 -- name: places
 -- The activities of a run that wait in lanes, each with how many of its lane come before it, at most 10,000.
