@@ -1,6 +1,7 @@
 """Pledger: durable workflows for Python. The engine is a ledger; the steps are promises.
 
-from pledger import Client, SyncClient, Worker, Limit, Priority, RetryPolicy, activity, connect, errors, run, workflow
+from pledger import Client, SyncClient, Worker, activity, connect, errors, run, workflow
+from pledger import CircuitBreaker, Limit, Priority, RetryBudget, RetryPolicy
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any, Final
 
 from pledger import activity, errors, workflow
+from pledger.history.budget import CircuitBreaker, RetryBudget
 from pledger.history.placement import Limit, Priority
 from pledger.history.retry import RetryPolicy
 from pledger.history.secret import Secret
@@ -20,12 +22,14 @@ if TYPE_CHECKING:
     from pledger.worker import Worker
 
 __all__ = [
+    "CircuitBreaker",
     "Client",
     "CommandSecrets",
     "EnvironmentSecrets",
     "FileSecrets",
     "Limit",
     "Priority",
+    "RetryBudget",
     "RetryPolicy",
     "Secret",
     "SyncClient",

@@ -19,6 +19,7 @@ from typing import Any, ParamSpec, TypeVar, cast, overload
 from pledger.engine.attempt import Attempt, running
 from pledger.errors import CancelledError, UsageError
 from pledger.history import payloads
+from pledger.history.budget import RetryBudget
 from pledger.history.placement import Limit, Priority
 from pledger.history.retry import RetryPolicy
 from pledger.history.secret import SCHEME, check_name, redact, value_of
@@ -51,6 +52,7 @@ def defn(
     secrets: Sequence[str] = (),
     priority: Priority | None = None,
     limits: Sequence[Limit] = (),
+    retry_budget: RetryBudget | None = None,
 ) -> _Decorator: ...
 def defn(
     fn: Any = None,
@@ -70,6 +72,7 @@ def defn(
     secrets: Sequence[str] = (),
     priority: Priority | None = None,
     limits: Sequence[Limit] = (),
+    retry_budget: RetryBudget | None = None,
 ) -> Any:
     """Make an activity of a function. Its contract stands here and may be overridden at the call.
 
@@ -85,7 +88,7 @@ def defn(
     secrets: names of the secrets that its code may read, with `Secret.value` or `activity.secret`; resolved for each
     attempt by what `Worker(secrets=[...])` says.
     priority: its place in the task queue. limits: what it must not exceed over all workers; it always starts from the
-    queue then.
+    queue then. retry_budget: of the system that it depends on: how many retries that gets, and when it is left alone.
     """
     options = StepOptions(
         start_to_close_timeout=start_to_close_timeout,
@@ -114,6 +117,7 @@ def defn(
             transaction=transaction,
             secrets=[check_name(each.removeprefix(SCHEME)) for each in secrets],
             limits=tuple(limits),
+            retry_budget=retry_budget,
         )
 
     return decorate if fn is None else decorate(fn)

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal, Required, TypedDict, TypeVar, Unpack, cast, overload
 
 from pledger import errors
-from pledger.engine import bounds, listing, pausing
+from pledger.engine import bounds, depending, listing, pausing
 from pledger.engine.ids import new_run_id
 from pledger.engine.port.answers import Answer, Existing, Started
 from pledger.engine.port.operations import IdConflictPolicy, IdReusePolicy, StartRun
@@ -26,6 +26,7 @@ from pledger.machine.context import RunIdentity
 from pledger.machine.definitions import WorkflowDefinition
 from pledger.views import (
     CancelVerdict,
+    DependencySummary,
     Description,
     History,
     LimitSummary,
@@ -33,6 +34,7 @@ from pledger.views import (
     QueueSummary,
     RunSummary,
     WorkerSummary,
+    dependency_summary,
     limit_summary,
     pause_summary,
     queue_summaries,
@@ -48,6 +50,7 @@ __all__ = [
     "QUERY_TIMEOUT",
     "CancelVerdict",
     "Client",
+    "DependencySummary",
     "Description",
     "History",
     "IdConflictPolicy",
@@ -347,6 +350,29 @@ class Client:
     async def reset_limit(self, name: str) -> None:
         """Have the numbers of the code hold again."""
         await bounds.override(self.internals, name, None)
+
+    async def dependencies(self) -> tuple[DependencySummary, ...]:
+        """The systems that activities of this namespace depend on (`RetryBudget`), as they are now, by name."""
+        rows = await self.internals.store.read_dependencies(self.internals.namespace)
+        return tuple(dependency_summary(name, row) for name, row in rows.items())
+
+    async def pause_dependency(self, name: str, *, reason: str = "", by: str | None = None) -> DependencySummary:
+        """Have no attempt begin that depends on it, until it is resumed. Durable when this returns.
+
+        Attempts that are under way end, and what they bring is kept. One that a worker starts straight after the commit
+        of its own run may still begin within two seconds. by: who asks; user@host by default.
+        Raises UsageError for one that no worker has stated.
+        """
+        _, after = await depending.ask(self.internals, name, is_pause=True, reason=reason, by=by)
+        return dependency_summary(name, after)
+
+    async def resume_dependency(
+        self, name: str, *, reason: str = "", by: str | None = None, at_once: bool = False
+    ) -> DependencySummary:
+        """Have attempts begin again, whether an operator or its circuit breaker has stopped them: one at a time first,
+        more while they succeed; with at_once, or without a breaker, all. Raises UsageError as `pause_dependency`."""
+        _, after = await depending.ask(self.internals, name, is_pause=False, reason=reason, by=by, at_once=at_once)
+        return dependency_summary(name, after)
 
     async def workers(self) -> tuple[WorkerSummary, ...]:
         """The worker processes of this namespace, and those that died and whose runs nobody has taken over yet."""

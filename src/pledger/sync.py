@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, overload
 from pledger.client import (
     CancelVerdict,
     Client,
+    DependencySummary,
     Description,
     History,
     LimitSummary,
@@ -143,6 +144,21 @@ class SyncClient:
     def pauses(self) -> tuple[PauseSummary, ...]:
         pauses: tuple[PauseSummary, ...] = self._wait(self._client.pauses())
         return pauses
+
+    def dependencies(self) -> tuple[DependencySummary, ...]:
+        found: tuple[DependencySummary, ...] = self._wait(self._client.dependencies())
+        return found
+
+    def pause_dependency(self, name: str, *, reason: str = "", by: str | None = None) -> DependencySummary:
+        found: DependencySummary = self._wait(self._client.pause_dependency(name, reason=reason, by=by))
+        return found
+
+    def resume_dependency(
+        self, name: str, *, reason: str = "", by: str | None = None, at_once: bool = False
+    ) -> DependencySummary:
+        asked = self._client.resume_dependency(name, reason=reason, by=by, at_once=at_once)
+        found: DependencySummary = self._wait(asked)
+        return found
 
     def queues(self) -> tuple[QueueSummary, ...]:
         queues: tuple[QueueSummary, ...] = self._wait(self._client.queues())

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 from pledger import errors
 from pledger.engine import blocks
 from pledger.engine.callbacks import in_callback
+from pledger.engine.port.circuit import Dependency, Phase
 from pledger.engine.port.pauses import Pause, PauseKind
 from pledger.engine.port.records import (
     AttemptRecord,
@@ -124,6 +125,48 @@ class LimitSummary:
 
 
 @dataclass(frozen=True, slots=True)
+class DependencyChange:
+    """A change of phase of a dependency. by: the operator who asked for it, or None."""
+
+    at: datetime
+    phase: Phase
+    reason: str
+    by: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class DependencySummary:
+    """A system that activities depend on, as it is now. phase: "closed" (attempts begin), "open" (none does, until
+    `until`), "half_open" (`limit` at a time), or "paused" (an operator said so). reason, by: why it came to that, and
+    the operator who asked for it.
+
+    calls, retries: attempts of the last `window` that began, the first ones and the others; succeeded, failed: those
+    that ended. retries_left: how many may begin at once. ratio, minimum_per_second: see RetryBudget. activity_types:
+    the activities that state it. changes: the newest, oldest first.
+    """
+
+    name: str
+    phase: Phase
+    since: datetime
+    reason: str
+    by: str | None
+    until: datetime | None
+    limit: int | None
+    calls: int
+    retries: int
+    succeeded: int
+    failed: int
+    window: timedelta
+    retries_left: int
+    ratio: float
+    minimum_per_second: float
+    has_breaker: bool
+    last_failure: str
+    activity_types: tuple[str, ...]
+    changes: tuple[DependencyChange, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class History:
     """A history. `events` numbers them; `transitions` is what replay takes.
 
@@ -180,7 +223,8 @@ class Description:
     """One run in full. state: what its history amounts to. pending: activities that wait in the store (retries, other
     queues). owner: the worker that holds it, or None. due: when it goes on by itself, or None when only a message can
     wake it. inbox: messages not yet in its history. workers: all of this ledger. now: the store's time. pauses: those
-    that hold it. places: where its activities stand that wait for a turn or within a limit."""
+    that hold it. places: where its activities stand that wait for a turn or within a limit. dependencies: those
+    that hold up activities of it, by name."""
 
     summary: RunSummary
     history: History
@@ -197,6 +241,7 @@ class Description:
     now: datetime
     pauses: tuple[PauseSummary, ...] = ()
     places: tuple[PlaceRow, ...] = ()
+    dependencies: Mapping[str, DependencySummary] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,6 +291,32 @@ def limit_summary(row: LimitRow) -> LimitSummary:
         timedelta(milliseconds=rule.per_ms),
         row.override is not None,
         tuple(LimitKey(*each) for each in row.keys),
+    )
+
+
+def dependency_summary(name: str, row: Dependency) -> DependencySummary:
+    """row: as of now."""
+    total, rule = row.total, row.rule
+    return DependencySummary(
+        name,
+        row.phase,
+        utc(row.since_ms),
+        row.reason,
+        row.by or None,
+        utc(row.until_ms) if row.phase == "open" else None,
+        row.limit if row.phase == "half_open" else None,
+        total.calls,
+        total.retries,
+        total.succeeded,
+        total.failed,
+        timedelta(milliseconds=rule.window_ms),
+        int(row.tokens),
+        rule.ratio,
+        rule.minimum_per_second,
+        rule.failure_ratio is not None,
+        row.last_failure,
+        row.activity_types,
+        tuple(DependencyChange(utc(each.at_ms), each.phase, each.reason, each.by or None) for each in row.changes),
     )
 
 

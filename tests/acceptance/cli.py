@@ -24,7 +24,7 @@ from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
-from pledger import RetryPolicy, activity, errors, workflow
+from pledger import RetryBudget, RetryPolicy, activity, errors, workflow
 
 
 class CardTimeout(Exception):
@@ -55,6 +55,16 @@ async def fulfil(order: dict[str, Any]) -> dict[str, Any]:
     charged = await charge_card(order)
     await asyncio.sleep(order.get("sleep", 0))
     return charged
+
+
+@activity.defn(retry_budget=RetryBudget("courier-api"))
+async def book_courier(order: int) -> int:
+    return order
+
+
+@workflow.defn
+async def ship(order: int) -> int:
+    return await book_courier(order)
 
 
 @workflow.defn

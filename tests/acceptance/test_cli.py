@@ -217,6 +217,41 @@ def test_after_an_incident_workers_start_paused_and_runs_go_on_little_by_little(
         until(lambda: project.pledger("show", "order-1", "--json").json["run"]["status"] == "completed")
 
 
+def test_a_paused_dependency_says_who_why_and_what_to_do(project: Project) -> None:
+    with project.worker():
+        project.pledger("start", "ship", "1", "--id", "ship-1", "--wait")
+    [found] = project.pledger("dependency", "list", "--json").json["dependencies"]
+    assert (found["name"], found["phase"], found["calls"], found["succeeded"]) == ("courier-api", "closed", 1, 1)
+    paused = project.pledger("dependency", "pause", "courier-api", "--reason", "they move")
+    assert paused.out == "dependency courier-api is paused; to go on: pledger dependency resume courier-api\n"
+    with project.worker():
+        project.pledger("start", "ship", "2", "--id", "ship-2")
+        until(lambda: "dependency courier-api is paused by " in project.pledger("show", "ship-2").out)
+        assert "(they move). To go on: pledger dependency resume courier-api" in project.pledger("show", "ship-2").out
+        [_, row] = project.pledger("dependency", "list").out.splitlines()
+        assert row.startswith("courier-api  paused ")
+        assert row.endswith(": they move")
+        resumed = project.pledger("dependency", "resume", "courier-api", "--reason", "they are back")
+        assert resumed.out == "dependency courier-api is tried with 1 at a time, then with more\n"
+        until(lambda: project.pledger("show", "ship-2", "--json").json["run"]["status"] == "completed")
+    shown = project.pledger("dependency", "show", "courier-api").out
+    assert "they move" in shown
+    assert "they are back" in shown
+    assert "book_courier" in shown
+    assert [each["phase"] for each in project.pledger("dependency", "show", "courier-api", "--json").json["changes"]][
+        :2
+    ] == ["paused", "half_open"]
+    resumed = project.pledger("dependency", "resume", "courier-api", "--at-once")
+    assert resumed.out == "dependency courier-api goes on\n"
+
+
+def test_a_dependency_that_is_not_there(project: Project) -> None:
+    project.pledger("start", "ship", "1", "--id", "ship-1")
+    assert project.pledger("dependency", "list").err == "no worker has stated a retry budget yet\n"
+    for command in ("show", "pause", "resume"):
+        assert "'bnak'" in project.pledger("dependency", command, "bnak", code=2).err
+
+
 def test_what_cannot_be_paused(project: Project) -> None:
     project.pledger("start", "fulfil", "{}", "--id", "order-1")
     assert "name the run that is meant" in project.pledger("pause", "run", code=2).err
@@ -346,7 +381,7 @@ def test_several_workers_share_a_ledger_and_stop_gracefully(project: Project) ->
         assert two.stop(signal.SIGINT) == 0
         assert "stopping; running activities have 30 s" in two.log
         assert "stopped; every run is handed back" in two.log
-    assert "workflows (Approval, buggy, fulfil, refund, refuse, slow_to_stop, stubborn)" in one.log
+    assert "workflows (Approval, buggy, fulfil, refund, refuse, ship, slow_to_stop, stubborn)" in one.log
 
 
 def test_a_workers_log_names_run_step_and_attempt(project: Project) -> None:

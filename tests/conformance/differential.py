@@ -14,7 +14,10 @@ from typing import Any, Final
 
 import msgspec
 
-from pledger.engine.port.lanes import Bounds, Served, lane_of
+from pledger.engine.port.circuit import Tally
+from pledger.engine.port.dependencies import Ask, Stated
+from pledger.engine.port.lane_text import lane_of
+from pledger.engine.port.lanes import Bounds, Served
 from pledger.engine.port.operations import (
     Append,
     Block,
@@ -34,6 +37,7 @@ from pledger.engine.port.pauses import Scope
 from pledger.engine.port.records import AttemptRecord, Condition, RunRow, TaskRow
 from pledger.engine.port.retention import FROM_THE_START
 from pledger.errors import PledgerError
+from pledger.history.budget import BudgetRule
 from pledger.history.placement import LimitRule
 from pledger.history.transition import StoredTransition
 from tests.conformance.harness import LEASE_MS, NOW, Ledger
@@ -88,6 +92,7 @@ class Side:
             shown[namespace] = [
                 await store.read_sessions(namespace),
                 await store.read_pauses(namespace),
+                await store.read_dependencies(namespace),
                 await store.read_limits(namespace),
                 await store.read_queues(namespace, self.now_ms),
                 await store.expired_tasks(namespace, self.now_ms, 10),
@@ -379,16 +384,28 @@ class Side:
         claim = self.store.claim_lifted_runs if lifted else self.store.claim_runs
         return await claim(session_key, self.now_ms, namespace, task_queue, dict.fromkeys(TYPES, code), MANY)
 
-    async def claim_tasks(self, number: int, how: str, most: int | None) -> Any:
+    async def claim_tasks(self, number: int, how: str, most: int | None, depends: bool) -> Any:
         """most: attempts at a time of the limit `api`, and of the whole queue; None: no limits."""
         session_key, namespace, task_queue = self._session(number)
         if how == "plain":
             return await self.store.claim_tasks(session_key, self.now_ms, namespace, task_queue, ACTIVITIES, MANY)
         rules = {} if most is None else {"api": LimitRule(most), "all": LimitRule(2 * most)}
-        bounds = Bounds(rules, {}, () if most is None else (("all", ""),))
+        dependency = ({ACTIVITIES[0]: BANK}, {BANK: _budget(0.0)}) if depends else ({}, {})
+        bounds = Bounds(rules, {}, () if most is None else (("all", ""),), *dependency)
         claim = self.store.claim_lifted_tasks if how == "lifted" else self.store.claim_queued
         found = await claim(session_key, self.now_ms, Served(namespace, task_queue, ACTIVITIES), MANY, bounds)
-        return [found.tasks, found.due_ms, found.waits]
+        return [found.tasks, found.due_ms, found.waits, found.dependencies, found.has_moved]
+
+    async def state_dependency(self, namespace: str, ratio: float) -> Any:
+        return await self.store.state_dependencies(namespace, {BANK: Stated(_budget(ratio), (ACTIVITIES[0],))})
+
+    async def report_calls(self, namespace: str, behind: int, *counts: int) -> Any:
+        there = (await self.store.read_dependencies(namespace)).get(BANK)
+        opened = 0 if there is None else max(0, there.opened - behind)
+        return await self.store.report_calls(namespace, {BANK: [Tally(opened, *counts, "it's down")]})
+
+    async def ask_dependency(self, namespace: str, is_pause: bool, at_once: bool) -> Any:
+        return await self.store.ask_dependency(namespace, BANK, Ask(is_pause, IDS[2], "it's me", at_once))
 
     async def woken_runs(self, number: int) -> Any:
         return [_name("run", self.runs, each) for each in await self.store.woken_runs(self._session(number)[0])]
@@ -459,6 +476,14 @@ LISTS: Final[tuple[tuple[Condition, ...], ...]] = (
     (Condition("workflow_id", ">", "order"),),
     (Condition("closed_ms", ">=", NOW + 5),),
 )
+
+BANK: Final = "the 'bank'"
+
+
+def _budget(ratio: float) -> BudgetRule:
+    """Everything about it happens within a few steps."""
+    return BudgetRule(ratio, 100.0, 1_000, 0.5, 3, 5, 20)
+
 
 _RUN_FIELDS: Final = frozenset({"run_key", "ended", "paused"})
 #: Numbers that a store gives to what is known by something else.

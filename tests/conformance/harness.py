@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from pledger.engine.port.answers import Answer, Started
-from pledger.engine.port.lanes import Bounds, Claim, Served, lane_of
+from pledger.engine.port.lane_text import lane_of
+from pledger.engine.port.lanes import Bounds, Claim, Served
 from pledger.engine.port.operations import Append, Operation, Send, StartRun, Terminate
 from pledger.engine.port.records import Outlook, Request, RunRow, TaskRow
 from pledger.engine.port.verbs import Store
@@ -45,6 +46,7 @@ TABLES = (
     "duty",
     "loss",
     *("slot", "bucket", "turn", "limit_rule"),
+    "dependency",
 )
 
 

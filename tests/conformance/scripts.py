@@ -152,6 +152,7 @@ class Dice(random.Random):
                     number,
                     self.choice(("plain", "plain", "in order", "lifted")),
                     self.choice((1, 2, None)),
+                    self.random() < HALF,  # whether the first of the activities depends on something
                 ),
                 ("woken_runs", number),
                 ("look", number, self.choice(CODES)),
@@ -165,8 +166,11 @@ class Dice(random.Random):
                 ("leave_duty", number, self.choice(IDS[:2])),
                 ("forget_chains", self.some(self.number, 3), self.choice((0, 5))),
                 ("repeat",),
+                ("state_dependency", self.choice(NAMESPACES), self.choice((0.0, 1.0))),
+                ("report_calls", self.choice(NAMESPACES), self.choice((0, 0, 1)), *(self.randrange(4) for _ in "cfs")),
+                ("ask_dependency", self.choice(NAMESPACES), self.random() < HALF / 2, self.random() < HALF),
             ),
-            (2, 2, 0.5, 2, 3, 8, 8, 4, 3, 3, 2, 2, 0.5, 1, 3, 1, 1, 1, 2),
+            (2, 2, 0.5, 2, 3, 8, 8, 4, 3, 3, 2, 2, 0.5, 2, 3, 1, 1, 1, 2, 1, 3, 1),
         )[0]
 
     def script(self, steps: int) -> list[Step]:

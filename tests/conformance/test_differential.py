@@ -32,6 +32,7 @@ EXPECTED: Final = {
     "Reply.HEARTBEAT_OK",
     *("claim_runs: something", "claim_tasks: something", "woken_runs: something", "take_answer: something"),
     *("renew_session: something", "bury_sessions: something", "resume: something", "forget_chains: something"),
+    *("report_calls: something", "ask_dependency: something"),
 }
 
 

@@ -6,10 +6,11 @@ from datetime import timedelta
 from pathlib import Path
 
 from pledger import RetryPolicy, Worker, client
-from pledger.engine import blocks, committer, heartbeats, processes, session, sweeper
+from pledger.engine import blocks, budgets, committer, heartbeats, processes, session, sweeper
 from pledger.engine.port.operations import CANCELS_MAX, INBOX_MAX
 from pledger.engine.watchdog import Watchdog
 from pledger.history import failures, payloads
+from pledger.history.budget import CircuitBreaker, RetryBudget
 from pledger.history.placement import DEFAULT_PRIORITY
 from pledger.machine import context
 from pledger.machine.definitions import DEFAULT_START_TO_CLOSE, StepOptions
@@ -50,7 +51,8 @@ def seconds(duration: object) -> float:
 
 def expected() -> dict[str, float]:
     worker = {name: each.default for name, each in inspect.signature(Worker).parameters.items()}
-    policy = RetryPolicy()
+    policy, budget, breaker = RetryPolicy(), RetryBudget("api"), CircuitBreaker()
+    assert budget.breaker == breaker
     assert policy.maximum_interval is None, "the page says: a hundred times the initial interval"
     assert memory_tasks.ATTEMPTS_MAX == tasks.ATTEMPTS_MAX
     return {
@@ -60,6 +62,15 @@ def expected() -> dict[str, float]:
         "backoff_coefficient": policy.backoff_coefficient,
         "maximum_interval": 100,
         "jitter": policy.jitter,
+        "ratio": budget.ratio,
+        "minimum_per_second": budget.minimum_per_second,
+        "window": seconds(budget.window),
+        "failure_ratio": breaker.failure_ratio,
+        "minimum_calls": breaker.minimum_calls,
+        "pause": seconds(breaker.pause),
+        "maximum_pause": seconds(breaker.maximum_pause),
+        "what a worker knows counts for": budgets.FRESH_S,
+        "between two reports of a worker": budgets.REPORT_S,
         "one payload": payloads.PAYLOAD_BYTES_MAX,
         "nesting of a value": payloads.NESTING_MAX,
         "digits of an integer": payloads.INT_DIGITS_MAX,

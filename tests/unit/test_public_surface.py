@@ -9,12 +9,14 @@ import pytest
 import pledger
 
 SURFACE = {
+    "CircuitBreaker",
     "Client",
     "CommandSecrets",
     "EnvironmentSecrets",
     "FileSecrets",
     "Limit",
     "Priority",
+    "RetryBudget",
     "RetryPolicy",
     "Secret",
     "SyncClient",

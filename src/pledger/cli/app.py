@@ -8,6 +8,7 @@ import typer
 
 from pledger.cli.backup import backup
 from pledger.cli.check import check
+from pledger.cli.dependencies import dependencies
 from pledger.cli.doctor import doctor
 from pledger.cli.endings import cancel, terminate
 from pledger.cli.exits import MEANINGS
@@ -51,6 +52,7 @@ app.command()(resume)
 app.command()(paused)
 app.add_typer(queues)
 app.add_typer(limits)
+app.add_typer(dependencies)
 app.command()(replay)
 app.command()(check)
 app.command()(backup)

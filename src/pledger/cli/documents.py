@@ -13,7 +13,7 @@ from pledger import errors
 from pledger.cli.exits import exit_of
 from pledger.cli.timeline import Entry
 from pledger.cli.waits import Wait
-from pledger.client import Description, LimitSummary, PauseSummary, QueueSummary, RunSummary
+from pledger.client import DependencySummary, Description, LimitSummary, PauseSummary, QueueSummary, RunSummary
 from pledger.engine.port.records import AttemptRecord, Message, PlaceRow
 from pledger.history import failures
 from pledger.history.failures import Failure
@@ -87,6 +87,32 @@ def limit(found: LimitSummary) -> dict[str, Any]:
         "per_seconds": found.per.total_seconds(),
         "overridden": found.overridden,
         "keys": [{"key": each.key, "used": each.used, "queued": each.queued} for each in found.keys],
+    }
+
+
+def dependency(found: DependencySummary) -> dict[str, Any]:
+    return {
+        "name": found.name,
+        "phase": found.phase,
+        "since": _iso(found.since),
+        "reason": found.reason,
+        "by": found.by,
+        "until": _iso(found.until),
+        "limit": found.limit,
+        "calls": found.calls,
+        "retries": found.retries,
+        "succeeded": found.succeeded,
+        "failed": found.failed,
+        "window_seconds": found.window.total_seconds(),
+        "retries_left": found.retries_left,
+        "ratio": found.ratio,
+        "minimum_per_second": found.minimum_per_second,
+        "has_breaker": found.has_breaker,
+        "last_failure": found.last_failure,
+        "activity_types": list(found.activity_types),
+        "changes": [
+            {"at": _iso(each.at), "phase": each.phase, "reason": each.reason, "by": each.by} for each in found.changes
+        ],
     }
 
 

@@ -38,6 +38,7 @@ from pledger.history.secret import found_in
 from pledger.history.secret import known as known_secrets
 
 if TYPE_CHECKING:
+    from pledger.engine.budgets import Budgets
     from pledger.engine.committer import Committer
     from pledger.engine.port.verbs import Store
     from pledger.engine.secrets import Secrets
@@ -70,7 +71,7 @@ class Activities:
 
     slots: how many more may start. rows: those of its attempts. leaving: the worker is going, and no activity is placed
     here any more. bounds: its limits that hold over all workers. queue_waits: there is more in the queue than there is
-    room for here.
+    room for here. budgets: of what its activities depend on, None where none states any.
     """
 
     def __init__(
@@ -97,6 +98,7 @@ class Activities:
         self.bounds = bounds_of(definitions.values(), queue_limits)
         self.queue_waits = False
         self._is_limited = self.bounds.has_standing or bool(self.bounds.rules)
+        self.budgets: Budgets | None = None
         self.slots = Slots(
             definitions, attempts_max=concurrent_max, threads_max=threads_max, transactions_max=transactions_max
         )
@@ -141,6 +143,8 @@ class Activities:
         wait."""
         bounds, placement = self.bounds, command.placement
         if bounds.queue or command.activity_type in bounds.standing:
+            return True
+        if self.budgets is not None and not self.budgets.may_start(command.activity_type):
             return True
         return placement is not None and (bool(placement.limits) or self.queue_waits)
 
@@ -222,6 +226,8 @@ class Activities:
             failure = failures.from_exception(error)
             self._end(attempt, msgspec.structs.replace(failure, non_retryable=True))
             return
+        if self.budgets is not None:
+            self.budgets.began(attempt)
         self._arm(attempt)
 
     def _start_wrapped(self, attempt: Attempt, args: list[Any]) -> None:
@@ -258,6 +264,8 @@ class Activities:
         except Exception as refused:  # noqa: BLE001 - user code may run in it: properties, serializers
             self._refuse(attempt, refused)
             return
+        if attempt.opened is not None:
+            self._note_end(attempt, None)
         self._release(attempt)
         self._deliver(attempt, ActivityCompleted(attempt.event_id, encoded, attempt.number), ())
 
@@ -292,6 +300,8 @@ class Activities:
                 self.slots.give(attempt.definition.name)
                 self._signal_idle()
             else:
+                if attempt.opened is not None:
+                    self._note_end(attempt, None)
                 self._release(attempt)
             if result.reply is Reply.WON:
                 self._runs.recorded(attempt, result.outcome)
@@ -309,8 +319,15 @@ class Activities:
         self._signal_idle()
 
     def _end(self, attempt: Attempt, failure: Failure) -> None:
+        if attempt.opened is not None:
+            self._note_end(attempt, failure)
         self._release(attempt)
         self._settle_failure(attempt, failure)
+
+    def _note_end(self, attempt: Attempt, failure: Failure | None) -> None:
+        """For the budget of what it depends on."""
+        assert self.budgets is not None
+        self.budgets.ended(attempt, failure)
 
     def _release(self, attempt: Attempt) -> None:
         """The attempt is over; its slot is free, unless its thread still runs."""

@@ -27,7 +27,8 @@ class Attempt:
     ending: what ended it from outside, a time-out's or a cancellation's failure; the code's own outcome then no longer
     counts. cancel_requested: nobody wants its outcome any more.
     heartbeat: the details reported last, a JSON array; beat_of_last_attempt: those that this attempt found.
-    row_sent: a row is on its way to the store, or there.
+    row_sent: a row is on its way to the store, or there. opened: how often the circuit of what it depends on had opened
+    when it began; None without one, and before.
     connection: of its transaction, while its code has one. resolve: gives the values of the secrets that its activity
     declares; may block.
     stop: how its code is told to stop; None before it runs, and for a task of the loop, which is cancelled.
@@ -39,6 +40,7 @@ class Attempt:
     ending: Failure | None = None
     cancel_requested = False
     row_sent = False
+    opened: int | None = None
     finished = False
     task: asyncio.Future[Any] | None = None
     timer: asyncio.TimerHandle | None = None

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pledger.engine.port.lanes import Bounds
 from pledger.errors import UsageError
+from pledger.history.budget import BudgetRule, RetryBudget
 from pledger.history.placement import Limit, LimitRule
 
 if TYPE_CHECKING:
@@ -15,10 +16,15 @@ if TYPE_CHECKING:
 
 
 def bounds_of(activities: Iterable[ActivityDefinition[Any, Any]], queue_limits: Sequence[Limit] = ()) -> Bounds:
-    """Raises UsageError for limits of one name with different numbers, and for a limit of a queue that has a key."""
+    """Raises UsageError for what has one name and different numbers, and for a limit of a queue that has a key."""
     rules: dict[str, LimitRule] = {}
     standing = {}
+    dependencies: dict[str, str] = {}
+    budgets: dict[str, BudgetRule] = {}
     for each in activities:
+        if each.retry_budget is not None:
+            dependencies[each.name] = each.retry_budget.name
+            _add_budget(budgets, each.retry_budget)
         for limit in each.limits:
             _add(rules, limit)
         # Whoever schedules an activity by its name alone cannot say what it counts for; without a key, this can.
@@ -31,7 +37,16 @@ def bounds_of(activities: Iterable[ActivityDefinition[Any, Any]], queue_limits: 
                 "be taken from; give the limit to the activities: @activity.defn(limits=[...])"
             )
         _add(rules, limit)
-    return Bounds(rules, standing, tuple((limit.name, "") for limit in queue_limits))
+    return Bounds(rules, standing, tuple((limit.name, "") for limit in queue_limits), dependencies, budgets)
+
+
+def _add_budget(budgets: dict[str, BudgetRule], budget: RetryBudget) -> None:
+    rule = budget.rule()
+    if budgets.setdefault(budget.name, rule) != rule:
+        raise UsageError(
+            f"the retry budget {budget.name!r} is stated twice, with different numbers: {budgets[budget.name]} and "
+            f"{rule}. Activities that depend on the same system state the same one: define it once, as a constant"
+        )
 
 
 def _add(rules: dict[str, LimitRule], limit: Limit) -> None:

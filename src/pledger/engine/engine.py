@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pledger import errors
 from pledger.engine.activities import Activities
+from pledger.engine.budgets import Budgets
 from pledger.engine.intake import Intake
 from pledger.engine.limits import Limits
 from pledger.engine.loading import Loader
@@ -84,6 +85,7 @@ class Engine:
         self.runs = self._new_runs(codes or dict.fromkeys(self.workflows, code))
         self.activities = self._new_activities({each.name: each for each in activities}, randomness, queue_limits)
         self.runs.meet(self.activities)
+        self._add_budgets()
         self._intake = self._new_intake(self._new_loader(randomness))
         self.activities.slots.freed = self._intake.slot_freed
         self._verification = Verification(
@@ -142,6 +144,12 @@ class Engine:
             queue_limits=queue_limits,
         )
 
+    def _add_budgets(self) -> None:
+        if self.activities.bounds.budgets:
+            connection = self.connection
+            place = (connection.store, self._loop, connection.namespace)
+            self.activities.budgets = Budgets(*place, self.activities.bounds, self.attempts_ended)
+
     def _new_loader(self, randomness: random.Random) -> Loader:
         return Loader(
             store=self.connection.store,
@@ -195,6 +203,8 @@ class Engine:
             )
         if rules := self.activities.bounds.rules:
             await self.connection.store.state_limits(self.connection.namespace, rules)
+        if self.activities.budgets is not None:
+            await self.activities.budgets.start()
         await self.session.open(self.identity, self.connection.namespace, self.task_queue, self.code)
         self._watchdog.start()
         self._intake.start()
@@ -218,6 +228,8 @@ class Engine:
                 )
                 self.activities.interrupt()
                 await self.activities.wait_idle(1.0)
+            if self.activities.budgets is not None:
+                await self.activities.budgets.stop()
             await self.connection.committer.drain()
             await self._hand_back()
             await self._verification.stop()

@@ -299,9 +299,13 @@ class Intake:
         slots: int,
     ) -> list[TaskRow]:
         """As `claim_tasks` of the store, of all rows, by a verb that goes by their order and their limits."""
-        served = Served(namespace, task_queue, types)
+        served, asked_at = Served(namespace, task_queue, types), self._loop.time()
         claim = await claim_queued(session_key, now_ms, served, slots, self._activities.bounds)
         self._limits_wait = self._limits_wait or claim.waits
+        if self._activities.budgets is not None:
+            self._activities.budgets.learn(claim.dependencies, asked_at)
+        if claim.has_moved:
+            self.changed()  # what is due now is something else
         self.due(claim.due_ms)
         return claim.tasks
 

@@ -13,7 +13,7 @@ import msgspec
 
 from pledger import errors
 from pledger.engine.port.answers import Reply
-from pledger.engine.port.lanes import lane_of
+from pledger.engine.port.lane_text import lane_of
 from pledger.engine.port.operations import FinishTask, LogAttempts, PutTask
 from pledger.engine.port.records import AttemptRecord, TaskRow
 from pledger.history.events import ActivityCompleted, ActivityFailed, ScheduleActivity

@@ -14,6 +14,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeAlias, TypeVar
 
 from pledger.errors import InvalidPolicyError, UsageError
+from pledger.history.budget import RetryBudget
 from pledger.history.events import ActivityOptions
 from pledger.history.payloads import Signature
 from pledger.history.placement import Limit, Priority
@@ -122,6 +123,7 @@ class ActivityDefinition(Generic[P, R]):
         transaction: str | None = None,
         secrets: Sequence[str] = (),
         limits: tuple[Limit, ...] = (),
+        retry_budget: RetryBudget | None = None,
     ) -> None:
         functools.update_wrapper(self, fn)
         self.fn = fn
@@ -132,6 +134,7 @@ class ActivityDefinition(Generic[P, R]):
         self.transaction = transaction
         self.secrets = tuple(secrets)
         self.limits = limits
+        self.retry_budget = retry_budget
         self.signature = Signature.of(fn)
         self.record = options.record()
         self.decode_result = self.signature.decode_result  # bound once, not for every call

@@ -6,8 +6,8 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from pledger.engine.port import lanes
-from pledger.engine.port.lanes import Choice, Share, Situation
+from pledger.engine.port.lane_text import CALLS, Share, limits_of
+from pledger.engine.port.lanes import Choice, Situation
 from pledger.engine.port.records import LimitRow, QueueRow
 from pledger.history.placement import LimitRule, LimitUse
 
@@ -47,10 +47,10 @@ def limit_rows(
     """used: live slots. lengths: how many rows wait in each lane."""
     waiting: Counter[LimitUse] = Counter()
     for lane, count in lengths.items():
-        for use in lanes.read_lane(lane)[1]:
+        for use in limits_of(lane):
             waiting[use] += count
     keys: dict[str, list[tuple[str, int, int]]] = defaultdict(list)
-    for name, key in used.keys() | waiting.keys():
+    for name, key in (use for use in used.keys() | waiting.keys() if use[0] != CALLS):
         keys[name].append((key, used.get((name, key), 0), waiting[name, key]))
     return [
         LimitRow(

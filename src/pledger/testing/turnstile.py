@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from pledger.engine.port.lanes import Claim, read_lane
+from pledger.engine.port.lane_text import limits_of
+from pledger.engine.port.lanes import Claim
 
 if TYPE_CHECKING:
     from pledger.engine.attempt import Attempt
-    from pledger.engine.port.records import TaskRow
     from pledger.history.placement import LimitRule
     from pledger.testing.views import View
 
@@ -32,7 +32,7 @@ class Turnstile:
             for task in view.tasks(run_key).values()
             # One that was lost, or is cancelled, may only have been taken to be judged.
             if task.state == "started" and not task.lost and not task.cancel_requested
-            for name, key in _uses(task)
+            for name, key in limits_of(task.lane)
         )
         for (namespace, name, key), count in used.items():
             rule = self._rules.get(name)
@@ -47,7 +47,3 @@ class Turnstile:
         # Of a row the attempt has no fence: it is not its run's owner who makes it.
         if placement is not None and placement.limits and attempt.fence:
             self._violated("what is limited starts from the queue", f"{what} began beside its run")
-
-
-def _uses(task: TaskRow) -> tuple[tuple[str, str], ...]:
-    return read_lane(task.lane)[1]

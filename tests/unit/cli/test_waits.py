@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from pledger.cli.waits import Wait, waits
 from pledger.client import Description, PauseSummary
+from pledger.engine.port import circuit
+from pledger.engine.port.lane_text import lane_aside
 from pledger.engine.port.records import Message, PlaceRow
 from pledger.history import events
+from pledger.history.budget import BudgetRule
 from pledger.history.failures import Failure
+from pledger.views import dependency_summary
 from tests.unit.cli.runs import BEGIN_MS, START, TIMEOUT, Run, at, encoded, schedule, timer, worker
 
 
@@ -99,6 +105,37 @@ def test_an_activity_in_a_line_tells_its_number_and_what_holds_it_up() -> None:
         "(attempt 1 due since 18:40:00; number 7 in its line, "
         "within limit courier-api (1,000 in use) and limit customer of ada (3 in use))"
     )
+
+
+def held_up(*, is_retry: bool, **fields: Any) -> list[Wait]:
+    """What a run waits for whose activity a dependency holds up."""
+    found = circuit.seen(circuit.new(BudgetRule(), BEGIN_MS), BEGIN_MS + 9_000)
+    summary = dependency_summary("courier api", replace(found, since_ms=BEGIN_MS + 2_000, **fields))
+    lane = lane_aside(None, "courier api", is_retry=is_retry)
+    run = Run().then(0, START, schedule()).task(2, lane=lane)
+    given = {"places": (PlaceRow(2, 7, ()),), "dependencies": {"courier api": summary}}
+    return waits(run.describe(9, workers=(worker(),), owner="4242@host", **given))
+
+
+def test_an_activity_that_a_dependency_holds_up_says_why() -> None:
+    line = "waits for activity charge_card (attempt 1 due since 18:40:00; number 7 in its line"
+    [paused] = held_up(is_retry=False, phase="paused", by="ada", reason="it moves")
+    assert paused.text == (
+        f"{line}; dependency courier api is paused by ada since 18:40:02 (it moves). "
+        "To go on: pledger dependency resume 'courier api')"
+    )
+    assert paused.needs_help
+    [opened] = held_up(is_retry=False, phase="open", reason="4 of 4 failed", until_ms=BEGIN_MS + 14_000)
+    assert opened.text == (
+        f"{line}; the circuit of dependency courier api is open since 18:40:02 (4 of 4 failed); one tries at 18:40:14)"
+    )
+    assert not opened.needs_help
+    [half] = held_up(is_retry=False, phase="half_open", limit=2)
+    assert half.text == f"{line}; dependency courier api is tried with 2 at a time since 18:40:02)"
+    [retry] = held_up(is_retry=True)
+    assert retry.text == f"{line}; it waits for the retry budget of dependency courier api)"
+    [first] = held_up(is_retry=False)
+    assert first.text == f"{line})"
 
 
 def test_a_retry_in_a_line_has_no_number_before_it_is_due() -> None:

@@ -10,7 +10,8 @@ import pytest
 
 from pledger.engine.attempt import Attempt
 from pledger.engine.port.answers import Answer, Reply, Started
-from pledger.engine.port.lanes import Claim, lane_of
+from pledger.engine.port.lane_text import lane_of
+from pledger.engine.port.lanes import Claim
 from pledger.engine.port.operations import Append, Block, Operation, PutTask, Release, StartRun, Terminate
 from pledger.engine.port.pauses import Scope
 from pledger.engine.port.records import Outlook, SessionRow, TaskRow

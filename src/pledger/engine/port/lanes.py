@@ -18,13 +18,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeAlias
 
-import msgspec
-
+from pledger.engine.port.circuit import Dependency
+from pledger.engine.port.gates import Gates
+from pledger.engine.port.lane_text import CALLS, Share, limits_of, read_lane
 from pledger.engine.port.records import Record, TaskRow
-from pledger.history.placement import DEFAULT_PRIORITY, LimitRule, LimitUse, Placement
-
-Share: TypeAlias = tuple[int, str]
-"""(priority, fairness key): who takes turns."""
+from pledger.history.budget import BudgetRule
+from pledger.history.placement import LimitRule, LimitUse
 
 SlotKey: TypeAlias = tuple[str, str, int]
 """(limit, key, number of the slot, from 1)."""
@@ -67,16 +66,19 @@ class Head(NamedTuple):
 
 class Bounds(Record, frozen=True):
     """What a worker knows of limits. rules: their numbers, by name. standing: what every activity of a type counts for,
-    by type; queue: what every activity counts for."""
+    by type; queue: what every activity counts for. dependencies: what activities of a type depend on, by type; budgets:
+    its numbers, by its name."""
 
     rules: Mapping[str, LimitRule]
     standing: Mapping[str, tuple[LimitUse, ...]]
     queue: tuple[LimitUse, ...] = ()
+    dependencies: Mapping[str, str] = {}
+    budgets: Mapping[str, BudgetRule] = {}
 
     @property
     def has_standing(self) -> bool:
         """Whether rows that state nothing have limits too."""
-        return bool(self.standing or self.queue)
+        return bool(self.standing or self.queue or self.dependencies)
 
 
 class Served(Record, frozen=True):
@@ -91,18 +93,23 @@ class Served(Record, frozen=True):
 
 class Claim(Record, frozen=True):
     """What a claim gave. due_ms: when more may be claimed without anybody saying so, or None. waits: rows wait for a
-    slot to become free, of which whoever waits is told."""
+    slot to become free, of which whoever waits is told. dependencies: as they are now, of those that it looked at.
+    has_moved: rows were set aside, so that others may be the next ones due."""
 
     tasks: list[TaskRow]
     due_ms: int | None = None
     waits: bool = False
+    dependencies: Mapping[str, Dependency] = {}
+    has_moved: bool = False
 
 
 def claimed(parts: Sequence[Claim]) -> Claim:
     """Several claims as one."""
     due = [each.due_ms for each in parts if each.due_ms is not None]
     tasks = [task for each in parts for task in each.tasks]
-    return Claim(tasks, min(due, default=None), any(each.waits for each in parts))
+    dependencies = {name: row for each in parts for name, row in each.dependencies.items()}
+    has_moved = any(each.has_moved for each in parts)
+    return Claim(tasks, min(due, default=None), any(each.waits for each in parts), dependencies, has_moved)
 
 
 class Grant(NamedTuple):
@@ -117,7 +124,7 @@ class Situation:
     """What a claim has found. now_ms: by the claimer, of what is due; store_ms: by the store, of rates. heads: in any
     order, some not due yet. overrides: numbers that operators have set, by limit. slots: those of the limits in use, by
     their keys. full_ms: of each rate, when its tokens will all be back. passes, clocks: of shares and of priorities;
-    missing where nobody has had a turn yet."""
+    missing where nobody has had a turn yet. dependencies: by name; missing where nobody has stated it."""
 
     now_ms: int
     store_ms: int
@@ -127,45 +134,32 @@ class Situation:
     full_ms: Mapping[LimitUse, float] = field(default_factory=dict)
     passes: Mapping[Share, float] = field(default_factory=dict)
     clocks: Mapping[int, float] = field(default_factory=dict)
+    dependencies: Mapping[str, Dependency] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class Choice:
-    """grants: in the order of their turns. full_ms, passes, clocks: what has changed. due_ms, waits: see Claim."""
+    """grants: in the order of their turns. full_ms, passes, clocks, dependencies: what has changed. aside: rows to be
+    set aside, each with the lane that it shall be in. due_ms, waits: see Claim. seen: dependencies as they are now."""
 
     grants: list[Grant] = field(default_factory=list)
+    aside: list[tuple[Head, str]] = field(default_factory=list)
+    dependencies: dict[str, Dependency] = field(default_factory=dict)
+    seen: dict[str, Dependency] = field(default_factory=dict)
     full_ms: dict[LimitUse, float] = field(default_factory=dict)
     passes: dict[Share, float] = field(default_factory=dict)
     clocks: dict[int, float] = field(default_factory=dict)
     due_ms: int | None = None
     waits: bool = False
 
+    def claim(self, tasks: list[TaskRow]) -> Claim:
+        """What the claimer is told. tasks: those of the grants, as they have been started."""
+        return Claim(tasks, self.due_ms, self.waits, self.seen, bool(self.aside))
+
     def is_due_by(self, due_ms: int) -> None:
         """There may be more to claim then."""
         if self.due_ms is None or due_ms < self.due_ms:
             self.due_ms = due_ms
-
-
-# Lanes as text --------------------------------------------------------------------------------------------------------
-
-
-_encode: Final = msgspec.json.Encoder().encode
-_decode: Final = msgspec.json.Decoder(tuple[int, str, tuple[LimitUse, ...]]).decode
-
-
-def lane_of(placement: Placement | None) -> str | None:
-    """The lane as it stands in rows. It begins with the priority, so that the first lanes of an index come first."""
-    if placement is None:
-        return None
-    return _encode((placement.priority, placement.fairness_key, placement.limits)).decode()
-
-
-def read_lane(lane: str | None) -> tuple[Share, tuple[LimitUse, ...]]:
-    """Whose turn it takes, and what it counts for."""
-    if lane is None:
-        return (DEFAULT_PRIORITY, ""), ()
-    priority, key, uses = _decode(lane)
-    return (priority, key), uses
 
 
 def is_apart(task: TaskRow) -> bool:
@@ -183,9 +177,11 @@ def heads_of_each(room: int, lanes: int) -> int:
 
 def uses_of(activity_type: str, lane: str | None, bounds: Bounds) -> tuple[LimitUse, ...]:
     """What a row counts for, where a claimer knows the limit or anybody has stated it."""
-    _, uses = read_lane(lane)
+    uses = limits_of(lane)
     standing = (*bounds.standing.get(activity_type, ()), *bounds.queue)
-    return (*uses, *(each for each in standing if each not in uses))
+    uses = (*uses, *(each for each in standing if each not in uses))
+    dependency = bounds.dependencies.get(activity_type)
+    return uses if dependency is None else (*uses, (CALLS, dependency))
 
 
 def uses_of_all(heads: Iterable[Head], bounds: Bounds) -> list[LimitUse]:
@@ -205,13 +201,17 @@ def shares_of_all(heads: Iterable[Head]) -> list[Share]:
 
 
 class _Line:
-    """The heads of one lane, oldest first."""
+    """The heads of one lane, oldest first. Of what has a dependency: of retries, or of first attempts."""
 
-    __slots__ = ("heads", "uses")
+    __slots__ = ("dependency", "heads", "is_retry", "uses")
 
-    def __init__(self, uses: tuple[LimitUse, ...], heads: Iterable[Head]) -> None:
+    def __init__(
+        self, uses: tuple[LimitUse, ...], heads: Iterable[Head], dependency: str | None, *, is_retry: bool
+    ) -> None:
         self.uses = uses
         self.heads = deque(sorted(heads, key=_age))
+        self.dependency = dependency
+        self.is_retry = is_retry
 
 
 def _age(head: Head) -> tuple[int, int, int]:
@@ -221,18 +221,21 @@ def _age(head: Head) -> tuple[int, int, int]:
 def choose(found: Situation, bounds: Bounds, room: int) -> Choice:
     """Which of the heads start now, `room` of them at most."""
     choice = Choice()
+    gates = Gates(found, bounds, choice)
     limits = _Limits(found, bounds, choice)
-    lanes: dict[tuple[str, str | None], list[Head]] = defaultdict(list)
+    lanes: dict[tuple[str, str | None, bool], list[Head]] = defaultdict(list)
     for head in sorted(found.heads, key=_age):
         if head.ready_ms > found.now_ms:
             choice.is_due_by(head.ready_ms)
         elif not head.free:
-            lanes[head.activity_type, head.lane].append(head)
+            is_retry = head.attempt > 1 and head.activity_type in bounds.dependencies
+            lanes[head.activity_type, head.lane, is_retry].append(head)
         elif len(choice.grants) < room:
             choice.grants.append(Grant(head, ()))
     shares: dict[Share, list[tuple[Any, int, _Line]]] = defaultdict(list)
-    for number, ((activity_type, lane), heads) in enumerate(lanes.items()):
-        line = _Line(uses_of(activity_type, lane, bounds), heads)
+    for number, ((activity_type, lane, is_retry), heads) in enumerate(lanes.items()):
+        dependency = bounds.dependencies.get(activity_type)
+        line = _Line(uses_of(activity_type, lane, bounds), heads, dependency, is_retry=is_retry)
         shares[read_lane(lane)[0]].append((_age(line.heads[0]), number, line))
     turns = _Turns(found, choice, {priority for priority, key in shares if key})
     queue: list[tuple[int, float, Any, Share]] = []
@@ -242,7 +245,7 @@ def choose(found: Situation, bounds: Bounds, room: int) -> Choice:
     while queue and len(choice.grants) < room:
         _, _, _, share = heapq.heappop(queue)
         lines = shares[share]
-        taken = _take_first(lines, limits, choice)
+        taken = _take_first(lines, gates, limits, choice)
         if taken is not None:
             turns.take(share, taken.weight)
         if lines:
@@ -250,13 +253,16 @@ def choose(found: Situation, bounds: Bounds, room: int) -> Choice:
     return choice
 
 
-def _take_first(lines: list[tuple[Any, int, _Line]], limits: _Limits, choice: Choice) -> Head | None:
+def _take_first(lines: list[tuple[Any, int, _Line]], gates: Gates, limits: _Limits, choice: Choice) -> Head | None:
     """The oldest head that its limits allow is granted; lanes that they hold up leave the lines."""
     while lines:
         _, number, line = heapq.heappop(lines)
+        if gates.hold_up(line, limits):
+            continue
         slots = limits.take(line.uses)
         if slots is None:
             continue
+        gates.pass_through(line, limits)
         head = line.heads.popleft()
         choice.grants.append(Grant(head, slots))
         if line.heads:
@@ -300,17 +306,28 @@ class _Limits:
             name: bounds.rules.get(name, LimitRule()).under(found.overrides.get(name))
             for name in bounds.rules.keys() | found.overrides.keys()
         }
+        self._gates = choice.seen
         self._taken: dict[LimitUse, set[int]] = defaultdict(set)
         for slot in found.slots.values():
             if slot.live:
                 self._taken[slot.limit, slot.key].add(slot.number)
+
+    def in_use(self, use: LimitUse) -> int:
+        """Slots of it that are taken."""
+        return len(self._taken[use])
+
+    def _rule(self, use: LimitUse) -> LimitRule | None:
+        if use[0] != CALLS:
+            return self._rules.get(use[0])
+        concurrency = self._gates[use[1]].concurrency
+        return None if concurrency is None else LimitRule(concurrency)
 
     def take(self, uses: tuple[LimitUse, ...]) -> tuple[SlotKey, ...] | None:
         """The slots for one attempt that counts for all of these; None, and nothing is taken, when one holds it up."""
         slots: list[SlotKey] = []
         starts: list[tuple[LimitUse, float]] = []
         for use in uses:
-            rule = self._rules.get(use[0])
+            rule = self._rule(use)
             if rule is None:
                 continue  # no worker and no operator states it any more
             if rule.concurrency is not None:

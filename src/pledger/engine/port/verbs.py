@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from pledger.engine.port.answers import Answer
+from pledger.engine.port.dependencies import Dependencies
 from pledger.engine.port.lanes import Bounds, Claim, Served
 from pledger.engine.port.operations import Operation
 from pledger.engine.port.pauses import Pauses
@@ -125,7 +126,8 @@ class Queues(Protocol):
     async def claim_queued(self, session_key: int, now_ms: int, served: Served, limit: int, bounds: Bounds) -> Claim:
         """As `Tasks.claim_tasks`, of all rows, in the order and within the limits that `lanes.choose` gives.
 
-        The slots are taken in the same transaction. A slot whose attempt does not run any more is free, whatever has
+        What its dependency holds up is set aside, and what they have let through is noted. The slots are taken in the
+        same transaction. A slot whose attempt does not run any more is free, whatever has
         ended it: so whoever ends an attempt, or a session, frees its slots by that.
         """
         ...
@@ -256,7 +258,9 @@ class Losses(Protocol):
         ...
 
 
-class Store(Ledger, Mailbox, Tasks, Queues, Sessions, Requests, Pauses, Retention, Transactions, Losses, Protocol):
+class Store(
+    Ledger, Mailbox, Tasks, Queues, Dependencies, Sessions, Requests, Pauses, Retention, Transactions, Losses, Protocol
+):
     """One database.
 
     look_every_s: how long a worker may go without a look of its own: so late is noticed at most what no hint told of.

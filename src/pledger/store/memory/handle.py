@@ -142,4 +142,4 @@ async def _never() -> None:
 
 def _is_empty(result: object) -> bool:
     """Whether it is that of a claim that took nothing."""
-    return result == [] or (isinstance(result, Claim) and not result.tasks)
+    return result == [] or (isinstance(result, Claim) and not result.tasks and not result.has_moved)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from pledger.engine.port import lanes
+from pledger.engine.port.lane_text import limits_of
 from pledger.engine.port.lanes import Bounds, Choice, Claim, Head, Served, Situation, Slot, SlotKey
 from pledger.engine.port.records import LimitRow, PlaceRow, QueueRow, TaskRow
 from pledger.history.placement import LimitRule
@@ -41,12 +42,17 @@ def claim_queued(state: State, session_key: int, now_ms: int, served: Served, li
         queues.full_ms,
         {share: each for (queue, share), each in queues.passes.items() if queue == task_queue},
         {priority: each for (queue, priority), each in queues.clocks.items() if queue == task_queue},
+        state.dependencies.get(namespace, {}),
     )
     choice = lanes.choose(found, bounds, limit)
     _note(queues, task_queue, session_key, choice)
+    state.dependencies.setdefault(namespace, {}).update(choice.dependencies)
+    for head, lane in choice.aside:
+        task = state.tasks[head.run_key][head.event_id]
+        state.tasks[head.run_key][head.event_id] = replace(task, lane=lane)
     queues.full_ms = {use: full_ms for use, full_ms in queues.full_ms.items() if full_ms > found.store_ms}
     chosen = [state.tasks[grant.head.run_key][grant.head.event_id] for grant in choice.grants]
-    return Claim(start_tasks(state, session_key, now_ms, chosen), choice.due_ms, choice.waits)
+    return choice.claim(start_tasks(state, session_key, now_ms, chosen))
 
 
 def claim_lifted_tasks(
@@ -129,7 +135,7 @@ def read_places(state: State, run_key: int) -> list[PlaceRow]:
             used = Counter((slot.limit, slot.key) for slot in live_slots(state, queues).values())
             before = [each for each in queued_tasks(state, task.namespace) if _same_lane(each, task)]
             position = 1 + sum(_age(each) < _age(task) for each in before)
-            limits = tuple((*use, used[use]) for use in lanes.read_lane(task.lane)[1])
+            limits = tuple((*use, used[use]) for use in limits_of(task.lane))
             found.append(PlaceRow(task.event_id, position, limits))
     return found
 

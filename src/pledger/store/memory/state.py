@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from pledger.engine.port.lanes import Share, Slot, SlotKey
+from pledger.engine.port.circuit import Dependency
+from pledger.engine.port.lane_text import Share
+from pledger.engine.port.lanes import Slot, SlotKey
 from pledger.engine.port.pauses import Pause
 from pledger.engine.port.records import AttemptRecord, Message, Request, RunRow, RunStatus, SessionRow, TaskRow
 from pledger.errors import WorkflowNotFoundError
@@ -43,7 +45,7 @@ class State:
     oldest first. inboxes: the messages of each chain by message_key. message_keys: which message has an id in a chain.
     unkept: keys of messages whose id needs no memory beyond delivery. wakes: owned runs that another process wrote to.
     tried: of runs that were blocked, the event at which that was, and the codes that failed there.
-    queues: what limits and fairness go by, of each namespace.
+    queues: what limits and fairness go by, of each namespace. dependencies: by name, of each namespace.
     leftovers: forgotten runs that still have some of their history. duties: (owner, until_ms) of each chore, by
     namespace and name. losses: see `Losses.read_losses`. listeners: called with the handle that wrote, after
     every write.
@@ -65,6 +67,7 @@ class State:
     wakes: set[int] = field(default_factory=set)
     requests: dict[int, Request] = field(default_factory=dict)
     queues: dict[str, QueueState] = field(default_factory=dict)
+    dependencies: dict[str, dict[str, Dependency]] = field(default_factory=dict)
     pauses: dict[int, Pause] = field(default_factory=dict)
     tried: dict[int, tuple[int, list[str]]] = field(default_factory=dict)
     leftovers: set[int] = field(default_factory=set)

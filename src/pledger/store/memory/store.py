@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from pledger.engine.port.answers import Answer
+from pledger.engine.port.circuit import Dependency, Tally
+from pledger.engine.port.dependencies import Ask, Rows, Stated
 from pledger.engine.port.lanes import Bounds, Claim, Served
 from pledger.engine.port.operations import (
     Append,
@@ -43,7 +45,19 @@ from pledger.engine.port.retention import Finished, Place
 from pledger.errors import InternalError, PledgerError, UsageError
 from pledger.history.placement import LimitRule
 from pledger.history.transition import StoredTransition
-from pledger.store.memory import ledger, losses, mail, mailbox, pauses, queues, requests, retention, sessions, tasks
+from pledger.store.memory import (
+    dependencies,
+    ledger,
+    losses,
+    mail,
+    mailbox,
+    pauses,
+    queues,
+    requests,
+    retention,
+    sessions,
+    tasks,
+)
 from pledger.store.memory.faults import Faults
 from pledger.store.memory.handle import MemoryHandle
 from pledger.store.memory.state import State
@@ -177,6 +191,20 @@ class MemoryStore(MemoryHandle, MemoryTransactions):
 
     async def read_places(self, run_key: int) -> list[PlaceRow]:
         return await self._call(queues.read_places, run_key)
+
+    # Dependencies -----------------------------------------------------------------------------------------------------
+
+    async def state_dependencies(self, namespace: str, stated: Mapping[str, Stated]) -> Rows:
+        return await self._change(dependencies.state_dependencies, namespace, stated)
+
+    async def report_calls(self, namespace: str, tallies: Mapping[str, Sequence[Tally]]) -> Rows:
+        return await self._change(dependencies.report_calls, namespace, tallies)
+
+    async def read_dependencies(self, namespace: str) -> Rows:
+        return await self._call(dependencies.read_dependencies, namespace)
+
+    async def ask_dependency(self, namespace: str, name: str, ask: Ask) -> tuple[Dependency, Dependency] | None:
+        return await self._change(dependencies.ask_dependency, namespace, name, ask)
 
     # Sessions ---------------------------------------------------------------------------------------------------------
 

@@ -15,12 +15,15 @@ import psycopg
 from msgspec.structs import replace
 
 from pledger.engine.port import lanes
+from pledger.engine.port.gates import deciding
+from pledger.engine.port.lane_text import limits_of
 from pledger.engine.port.lanes import Bounds, Choice, Claim, Grant, Head, Served, Situation, Slot, SlotKey
 from pledger.engine.port.pauses import Lifting, Share
 from pledger.engine.port.records import LimitRow, PlaceRow, QueueRow, TaskRow
 from pledger.history.placement import LimitRule, LimitUse
 from pledger.store import queue_rows
 from pledger.store.postgres.arrays import array_parameters, pack
+from pledger.store.postgres.dependencies import columns_of, rows_of
 from pledger.store.postgres.links import pipelined
 from pledger.store.postgres.pauses import PostgresPauses
 from pledger.store.postgres.writes import columns
@@ -93,7 +96,7 @@ class PostgresQueues(PostgresPauses):
     async def read_places(self, run_key: int) -> list[PlaceRow]:
         found = []
         for event_id, lane, namespace, before in await self._list("places", run_key):
-            uses = lanes.read_lane(lane)[1]
+            uses = limits_of(lane)
             rows = await self._list("slots", *self._bound("slots", namespace, *_split(uses)))
             used = Counter((row[0], row[1]) for row in rows if row[-1])
             found.append(PlaceRow(event_id, before + 1, tuple((*use, used[use]) for use in uses)))
@@ -152,8 +155,9 @@ class _Ask:
             choice.grants = await self._take_slots(connection, choice.grants)
         if self._is_cut and not choice.grants:
             choice.is_due_by(self._now_ms + queue_rows.NEXT_LANES_MS)
-        tasks = [] if found is None else await self._start(connection, choice, found.store_ms)
-        return Claim(tasks, choice.due_ms, choice.waits)
+        if choice.aside:
+            await self._set_aside(connection, choice)
+        return choice.claim([] if found is None else await self._start(connection, choice, found.store_ms))
 
     # Reading ----------------------------------------------------------------------------------------------------------
 
@@ -162,7 +166,8 @@ class _Ask:
         store, types = self._store, list(self._served.activity_types)
         windows = [store._windows.get((*self._place, name), "") for name in types]  # noqa: SLF001 - a part of the store
         lanes_max = max(1, lanes.LANES_MAX // max(1, len(types)))
-        alive, [(now_ms,)], overrides, rows = await self._run(
+        depended = sorted(self._bounds.budgets)
+        alive, [(now_ms,)], overrides, rows, *others = await self._run(
             connection,
             ("lock_session", [self._session_key]),
             ("now", [store._now()]),  # noqa: SLF001 - as above
@@ -171,6 +176,7 @@ class _Ask:
                 "queue_heads",
                 [*self._place, types, windows, lanes_max, self._now_ms, self._limit, list(self._served.lifted)],
             ),
+            *([("some_dependencies", [self._served.namespace, depended])] if depended else []),
         )
         heads = [Head(*row[:-1]) for row in rows]
         if not alive or not heads:
@@ -178,6 +184,7 @@ class _Ask:
         self._look_further(heads, lanes_max)
         numbers = {name: LimitRule(*rule) for name, *rule in overrides}
         found = Situation(self._now_ms, now_ms, heads, numbers)
+        found.dependencies = rows_of(others[0]) if others else {}
         await self._find_limits(connection, found)
         return found
 
@@ -202,6 +209,9 @@ class _Ask:
         asked = queue_rows.asked_turns(lanes.shares_of_all(found.heads))
         namespace = self._served.namespace
         statements: list[tuple[str, list[Any]]] = []
+        if names := deciding(found.heads, self._bounds, found.dependencies, found.store_ms):
+            # Before the slots are read: under this lock nobody else takes those of a breaker.
+            statements.append(("lock_dependencies", [namespace, names]))
         if uses:
             statements.append(("slots", [namespace, *_split(uses)]))
         if rated:
@@ -212,13 +222,20 @@ class _Ask:
         if not statements:
             return
         for (name, _), rows in zip(statements, await self._run(connection, *statements), strict=True):
-            if name == "slots":
-                self._seen = {(row[0], row[1], row[2]): Slot(*row) for row in rows}
-                found.slots = self._seen
-            elif name == "lock_buckets":
+            self._take_limits(name, rows, found)
+
+    def _take_limits(self, statement: str, rows: Sequence[Any], found: Situation) -> None:
+        match statement:
+            case "lock_dependencies":
+                found.dependencies = {**found.dependencies, **rows_of(rows)}
+            case "slots":
+                found.slots = self._seen = {(row[0], row[1], row[2]): Slot(*row) for row in rows}
+            case "lock_buckets":
                 found.full_ms = {(limit, key): at for limit, key, at in rows}
-            elif name == "turns":
+            case "turns":
                 queue_rows.read_turns(found, rows)
+            case _:
+                pass
 
     def _has_rate(self, use: LimitUse, overrides: Mapping[str, LimitRule]) -> bool:
         return self._bounds.rules.get(use[0], LimitRule()).under(overrides.get(use[0])).rate is not None
@@ -229,6 +246,12 @@ class _Ask:
         rows = sorted(_row(grant) for grant in grants)
         [locked] = await self._run(connection, ("lock_queued", columns(rows)))
         return {(run_key, event_id) for run_key, event_id in locked}
+
+    async def _set_aside(self, connection: Connection, choice: Choice) -> None:
+        aside = sorted((head.run_key, head.event_id, head.attempt, lane) for head, lane in choice.aside)
+        [locked] = await self._run(connection, ("lock_queued", columns([row[:2] for row in aside])))
+        if rows := [row for row in aside if row[:2] in set(locked)]:
+            await self._run(connection, ("set_aside", columns(rows)))
 
     async def _take_slots(self, connection: Connection, grants: list[Grant]) -> list[Grant]:
         """Those that got all their slots."""
@@ -260,6 +283,8 @@ class _Ask:
         statements: list[tuple[str, list[Any]]] = [
             ("start_tasks", [self._session_key, self._now_ms, *columns(granted)])
         ]
+        if choice.dependencies:
+            statements.append(("write_dependencies", [namespace, *columns_of(choice.dependencies)]))
         if choice.full_ms:
             filled = [(*use, at) for use, at in sorted(choice.full_ms.items())]
             statements.append(("fill_buckets", [namespace, *columns(filled)]))

@@ -20,6 +20,7 @@ _SUBJECTS: Final = (
     "retention",
     "losses",
     "queues",
+    "dependencies",
 )
 #: What stands for the schema in the files.
 _PLACEHOLDER: Final = "pledger."

@@ -11,6 +11,7 @@ from pledger.engine.port.operations import Operation
 from pledger.errors import UsageError
 from pledger.store.postgres.address import Address, parse_url
 from pledger.store.postgres.commit import CommitHook
+from pledger.store.postgres.dependencies import PostgresDependencies
 from pledger.store.postgres.handle import OPENING_PATIENCE_S, PATIENCE_S
 from pledger.store.postgres.ledger import PostgresLedger
 from pledger.store.postgres.links import timeline
@@ -42,6 +43,7 @@ class PostgresStore(
     PostgresMail,
     PostgresTasks,
     PostgresQueues,
+    PostgresDependencies,
     PostgresSessions,
     PostgresRequests,
     PostgresRetention,

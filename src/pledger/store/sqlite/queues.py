@@ -9,13 +9,15 @@ from typing import Any, Final, TypeAlias
 from msgspec.structs import replace
 
 from pledger.engine.port import lanes
+from pledger.engine.port.gates import dependencies_of_all
+from pledger.engine.port.lane_text import limits_of
 from pledger.engine.port.lanes import Bounds, Choice, Claim, Head, Served, Situation, Slot
 from pledger.engine.port.pauses import Share
 from pledger.engine.port.records import LimitRow, PlaceRow, QueueRow, TaskRow
 from pledger.history.placement import LimitRule
 from pledger.store import queue_rows
 from pledger.store.sqlfiles import as_json, load_queries
-from pledger.store.sqlite import pauses, sessions, tasks
+from pledger.store.sqlite import dependencies, pauses, sessions, tasks
 from pledger.store.sqlite.handle import SqliteHandle
 from pledger.store.sqlite.writer import Cursor, Rows
 
@@ -42,8 +44,9 @@ class SqliteQueues(SqliteHandle):
         self._check_open()
         windows = dict(self._windows)
         choice = lanes.choose(_read(self._database.rows, *ask), bounds, limit)
-        if not choice.grants:
-            return Claim([], _due_ms(choice, self._windows, now_ms), choice.waits)
+        choice.due_ms = _due_ms(choice, self._windows, now_ms)
+        if not (choice.grants or choice.aside):
+            return choice.claim([])
         self._windows = windows
 
         def claim(cursor: Cursor) -> Claim:
@@ -85,7 +88,8 @@ class SqliteQueues(SqliteHandle):
         choice = lanes.choose(_read(cursor.rows, *ask), bounds, limit)
         found = _carry_out(cursor, session_key, now_ms, served, choice)
         self._sweep(cursor, served, choice)
-        return Claim(found, _due_ms(choice, windows, now_ms), choice.waits)
+        choice.due_ms = _due_ms(choice, windows, now_ms)
+        return choice.claim(found)
 
     def _sweep(self, cursor: Cursor, served: Served, choice: Choice) -> None:
         """Forget some of what says nothing any more: more than a claim adds, so that it does not pile up."""
@@ -136,7 +140,7 @@ class SqliteQueues(SqliteHandle):
     async def read_places(self, run_key: int) -> list[PlaceRow]:
         found = []
         for event_id, lane, namespace, before in self._rows(_SQL["places"], run_key):
-            uses = lanes.read_lane(lane)[1]
+            uses = limits_of(lane)
             slots = [Slot(*row) for row in self._rows(_SQL["slots"], namespace, as_json(uses))]
             used = Counter((slot.limit, slot.key) for slot in slots if slot.live)
             found.append(PlaceRow(event_id, before + 1, tuple((*use, used[use]) for use in uses)))
@@ -159,6 +163,8 @@ def _read(
         slots = [Slot(*row) for row in rows(_SQL["slots"], (place[0], uses))]
         found.slots = {(slot.limit, slot.key, slot.number): slot for slot in slots}
         found.full_ms = {(name, key): at for name, key, at in rows(_SQL["buckets"], (place[0], uses))}
+    if names := dependencies_of_all(heads, bounds):
+        found.dependencies = dependencies.read_some(rows, place[0], names)
     shares = lanes.shares_of_all(heads)
     if shares:
         asked = as_json(queue_rows.asked_turns(shares))
@@ -208,6 +214,9 @@ def _carry_out(cursor: Cursor, session_key: int, now_ms: int, served: Served, ch
             cursor.execute(_SQL["take_slot"], (namespace, *slot, *holder))
         [(task_key,)] = cursor.rows(_SQL["task_key"], (head.run_key, head.event_id))
         found.append(tasks.start_task(cursor, session_key, now_ms, task_key))
+    for head, lane in choice.aside:
+        dependencies.set_aside(cursor, lane, head.run_key, head.event_id, head.attempt)
+    dependencies.write(cursor, namespace, choice.dependencies)
     for use, full_ms in choice.full_ms.items():
         cursor.execute(_SQL["fill_bucket"], (namespace, *use, full_ms))
     for turn in queue_rows.turns_of(choice):

@@ -16,6 +16,7 @@ from pledger.store.sqlfiles import load_migrations
 from pledger.store.sqlite.backup import back_up
 from pledger.store.sqlite.commit import write_batch
 from pledger.store.sqlite.database import enter_database
+from pledger.store.sqlite.dependencies import SqliteDependencies
 from pledger.store.sqlite.files import file_system
 from pledger.store.sqlite.host import MACHINE, Host
 from pledger.store.sqlite.ledger import SqliteLedger
@@ -41,6 +42,7 @@ class SqliteStore(
     SqliteMail,
     SqliteTasks,
     SqliteQueues,
+    SqliteDependencies,
     SqliteSessions,
     SqliteRequests,
     SqlitePauses,

@@ -1,0 +1,98 @@
+"""What dependencies let through while a claim chooses: see `circuit`. Pure.
+
+What is held up is set aside, in a lane that says so: retries apart from first attempts, since a retry needs a token and
+a first attempt does not. While nothing may start nobody looks at more than the head of such a lane, and whoever looks
+for what is due does not meet its rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Final, Protocol
+
+from pledger.engine.port import circuit
+from pledger.engine.port.circuit import Dependency
+from pledger.engine.port.lane_text import CALLS, held_up_by, lane_aside
+from pledger.history.placement import LimitUse
+
+if TYPE_CHECKING:
+    from collections import deque
+
+    from pledger.engine.port.lanes import Bounds, Choice, Head, Situation
+
+#: What was held up is looked at not sooner than so: tokens may come one by one, a thousand a second, and the claimer's
+#: clock may be ahead of the store's.
+AGAIN_MS: Final = 50
+
+
+class Line(Protocol):
+    """The heads of one lane: of retries, or of first attempts."""
+
+    dependency: str | None
+    heads: deque[Head]
+    is_retry: bool
+
+
+class Limits(Protocol):
+    """in_use: how many slots of a limit are taken."""
+
+    def in_use(self, use: LimitUse) -> int: ...
+
+
+def dependencies_of_all(heads: Iterable[Head], bounds: Bounds) -> list[str]:
+    """Those that the heads depend on. Sorted."""
+    types = {head.activity_type for head in heads if not head.free}
+    return sorted({bounds.dependencies[name] for name in types if name in bounds.dependencies})
+
+
+def deciding(heads: Iterable[Head], bounds: Bounds, rows: Mapping[str, Dependency], now_ms: int) -> list[str]:
+    """Of these the ones whose row a claim may change, so that it has to be alone with it: those that are half open, and
+    those that let retries through. now_ms: by the store. Sorted."""
+    retried = {bounds.dependencies.get(each.activity_type) for each in heads if each.attempt > 1 and not each.free}
+    found = []
+    for name in dependencies_of_all(heads, bounds):
+        row = circuit.seen(rows[name], now_ms) if name in rows else None
+        if row is not None and (row.phase == "half_open" or (row.phase == "closed" and name in retried)):
+            found.append(name)
+    return found
+
+
+class Gates:
+    """What dependencies let through while grants are given."""
+
+    def __init__(self, found: Situation, bounds: Bounds, choice: Choice) -> None:
+        self._choice = choice
+        self._now_ms = found.now_ms
+        for name in dependencies_of_all(found.heads, bounds):
+            there = found.dependencies.get(name) or circuit.new(bounds.budgets[name], found.store_ms)
+            choice.seen[name] = circuit.seen(there, found.store_ms)
+
+    def hold_up(self, line: Line, limits: Limits) -> bool:
+        """Whether none of the line may start now; what was not is then set aside."""
+        if line.dependency is None:
+            return False
+        found = self._choice.seen[line.dependency]
+        concurrency = found.concurrency
+        if concurrency is not None and limits.in_use((CALLS, line.dependency)) >= concurrency:
+            if found.phase == "open":
+                self._choice.is_due_by(max(found.until_ms, self._now_ms + AGAIN_MS))
+            self._choice.waits = True
+        elif line.is_retry and (due_ms := circuit.retry_due_ms(found)) is not None:
+            self._choice.is_due_by(max(due_ms, self._now_ms + AGAIN_MS))
+            self._choice.waits = True
+        else:
+            return False
+        for head in line.heads:
+            if held_up_by(head.lane) is None:
+                self._choice.aside.append((head, lane_aside(head.lane, line.dependency, is_retry=line.is_retry)))
+        return True
+
+    def pass_through(self, line: Line, limits: Limits) -> None:
+        """One of the line starts; its slots are taken."""
+        if line.dependency is None:
+            return
+        before = self._choice.seen[line.dependency]
+        in_use = limits.in_use((CALLS, line.dependency))
+        after = circuit.granted(before, is_retry=line.is_retry, in_use=in_use)
+        if after is not before or after.phase == "half_open":
+            self._choice.seen[line.dependency] = self._choice.dependencies[line.dependency] = after

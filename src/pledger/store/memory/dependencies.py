@@ -1,0 +1,38 @@
+"""Systems that activities depend on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pledger.engine.port import circuit
+from pledger.engine.port.circuit import Dependency, Tally
+from pledger.engine.port.dependencies import Ask, Rows, Stated, asked
+from pledger.store.memory.state import State
+
+
+def state_dependencies(state: State, namespace: str, stated: Mapping[str, Stated]) -> Rows:
+    rows, now_ms = state.dependencies.setdefault(namespace, {}), state.clock()
+    for name, each in stated.items():
+        rows[name] = circuit.stated(rows.get(name), each.rule, each.activity_types, now_ms)
+    return {name: rows[name] for name in stated}
+
+
+def report_calls(state: State, namespace: str, tallies: Mapping[str, Sequence[Tally]]) -> Rows:
+    rows, now_ms = state.dependencies.get(namespace, {}), state.clock()
+    found = {name: circuit.noted(rows[name], each, now_ms) for name, each in tallies.items() if name in rows}
+    rows.update(found)
+    return found
+
+
+def read_dependencies(state: State, namespace: str) -> Rows:
+    now_ms = state.clock()
+    return {name: circuit.seen(row, now_ms) for name, row in sorted(state.dependencies.get(namespace, {}).items())}
+
+
+def ask_dependency(state: State, namespace: str, name: str, ask: Ask) -> tuple[Dependency, Dependency] | None:
+    rows, now_ms = state.dependencies.get(namespace, {}), state.clock()
+    if name not in rows:
+        return None
+    before = circuit.seen(rows[name], now_ms)
+    rows[name] = asked(rows[name], ask, now_ms)
+    return before, rows[name]
