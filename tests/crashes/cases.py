@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from pledger.machine.definitions import ActivityDefinition
 from pledger.testing.journal import Program
 from tests.crashes.apart import apart, set_apart
-from tests.reference import activities, changing, further, workflows
-from tests.reference.cases import CASES, FURTHER, Case
+from tests.reference import activities, changing, depending, further, workflows
+from tests.reference.cases import CASES, DEPENDING, FURTHER, Case
 from tests.reference.truths import TRUTHS, Truth
 
 ACTIVITIES: Final = [*activities.ACTIVITIES, *further.ACTIVITIES, apart]
@@ -39,7 +40,12 @@ class Crash:
         ]
 
     def workflows(self, *, new: bool = True) -> Sequence[Callable[..., Any] | type]:
-        return [*WORKFLOWS, *(changing.AFTER if new else changing.BEFORE)]
+        more = depending.WORKFLOWS if self.case in DEPENDING else ()
+        return [*WORKFLOWS, *more, *(changing.AFTER if new else changing.BEFORE)]
+
+    @property
+    def activities(self) -> Sequence[ActivityDefinition[Any, Any]]:
+        return [*ACTIVITIES, *(depending.ACTIVITIES if self.case in DEPENDING else ())]
 
 
 def _all() -> list[Crash]:
@@ -47,7 +53,7 @@ def _all() -> list[Crash]:
         Case("mended", changing.mended, ("one",)),
         Case("extended", changing.with_a_step_more, ("one",)),
     ]
-    still = [*CASES, *FURTHER, Case("set-apart", set_apart, ("apart",))]
+    still = [*CASES, *FURTHER, *DEPENDING, Case("set-apart", set_apart, ("apart",))]
     without = [each.name for each in [*still, *changed] if each.name not in TRUTHS]
     assert not without, f"say in tests/reference/truths.py how these must end: {', '.join(without)}"
     return [

@@ -36,7 +36,7 @@ from pledger.store.sqlite.database import enter_database
 from pledger.store.sqlite.host import Host
 from pledger.testing import Caller, Faults, JumpingLoop
 from pledger.testing.journal import Program
-from tests.crashes.cases import ACTIVITIES, QUEUES, WORKFLOWS, Crash
+from tests.crashes.cases import QUEUES, WORKFLOWS, Crash
 from tests.crashes.diary import Diary, of_kind, read
 from tests.crashes.outside import KeptWorld
 from tests.reference import changing
@@ -209,7 +209,7 @@ class _Life:
         return Engine(
             connection,
             workflows=workflows,
-            activities=[self._watched(each, worker) for each in ACTIVITIES],
+            activities=[self._watched(each, worker) for each in self._crash.activities],
             task_queue=task_queue,
             code=code,
             identity=worker,

@@ -22,7 +22,7 @@ from pledger.testing.journal import Journal, Outcome, Program, Signalled
 from pledger.testing.sqlite_views import read_state
 from pledger.testing.views import StateView
 from tests.crashes.apart import PREFIX
-from tests.crashes.cases import ACTIVITIES, Crash
+from tests.crashes.cases import Crash
 from tests.crashes.diary import Line, of_kind, read
 from tests.crashes.life import LEDGER
 from tests.crashes.outside import KeptWorld
@@ -38,7 +38,7 @@ class Remains:
         self.lines = read(folder)
         self.violations: list[str] = [told for [told] in of_kind(self.lines, "violated")]
         self.workflows = {each.name: each for each in map(WorkflowDefinition.of, crash.workflows())}
-        self.activities = {each.name: each for each in ACTIVITIES}
+        self.activities = {each.name: each for each in crash.activities}
         self.world = KeptWorld(self.lines)
         self.programs = crash.programs()
         for number, program in enumerate(self.programs):

@@ -10,6 +10,7 @@ from typing import Any
 
 from pledger.testing import Caller, Simulation
 from pledger.testing.journal import Then
+from tests.reference import depending as d
 from tests.reference import further as f
 from tests.reference import workflows as w
 
@@ -134,6 +135,11 @@ FURTHER = [
     Case("asked", f.Ledgered, (2,), ask_between),
 ]
 
+#: Of `depending.py`. They need its activities, which only simulations with these cases have.
+DEPENDING = [
+    Case("booking", d.booking, (5,)),
+]
+
 
 def start(sim: Simulation, case: Case, number: int = 1) -> None:
     for _ in range(case.times):
@@ -144,7 +150,7 @@ def every_run_ends_as_it_may(sim: Simulation) -> list[str]:
     """The cases' own expectation, as an invariant."""
     found = []
     for row in sim.state.runs.values():
-        case = next(each for each in [*CASES, *FURTHER] if each.name == row.workflow_id.rpartition("-")[0])
+        case = next(each for each in [*CASES, *FURTHER, *DEPENDING] if each.name == row.workflow_id.rpartition("-")[0])
         if row.status not in case.ends and row.run_key not in sim.auditor.parked:
             found.append(f"{row.workflow_id} ended as {row.status}")
     return found

@@ -234,6 +234,7 @@ TRUTHS: dict[str, Truth] = {
     "outlasted": ends(None, "one", status="timed_out"),
     "early-mail": _ledgered(3),
     "asked": _ledgered(2),
+    "booking": ends_with_receipts(*_numbered("book", 5), *_numbered("track", 5)),
     "terminated": _stopped,
     "mended": _mended,
     "extended": between(["first one", "last one"], ["first one", "between one", "last one"], "completed"),

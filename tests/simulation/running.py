@@ -8,8 +8,8 @@ from datetime import timedelta
 from typing import Any
 
 from pledger.testing import Faults, Simulation
-from tests.reference import activities, further, workflows
-from tests.reference.cases import CASES, FURTHER, Case, every_run_ends_as_it_may, start
+from tests.reference import activities, depending, further, workflows
+from tests.reference.cases import CASES, DEPENDING, FURTHER, Case, every_run_ends_as_it_may, start
 
 #: The tests of all seeds, by store.
 FILES = {"memory": "test_seeds.py", "sqlite": "test_sqlite_seeds.py", "postgres": "test_server_seeds.py"}
@@ -24,26 +24,36 @@ def prepare(seed: int, faults: Faults | None = None, cases: Sequence[Case] = (),
     workers = options.pop("workers", dice.choice([1, 2, 3]))
     if random.Random(f"retention {seed}").random() < 0.25:
         options.setdefault("retention", timedelta(seconds=2))
-    # Where a worker serves anything that is limited, all its claims go by order and limits.
-    is_limited = any(each.workflow is further.rationed for each in cases)
-    if not cases and faults is None:
-        is_limited = random.Random(f"limits {seed}").random() < 0.25
+    namespaces = ["default", "other"][: min(workers, dice.choice([1, 2]))]
+    drawn = list(cases) or _drawn(seed, dice, is_whole=faults is None)
+    # Where a worker knows anything that is limited or depends on something, all its claims go by order and limits.
+    is_limited = any(each.workflow is further.rationed for each in drawn)
+    depends = any(each.workflow in depending.WORKFLOWS for each in drawn)
+    further_activities = [each for each in further.ACTIVITIES if is_limited or not each.limits]
     sim = Simulation(
         seed,
-        workflows=[*workflows.WORKFLOWS, *further.WORKFLOWS],
-        activities=[*activities.ACTIVITIES, *(each for each in further.ACTIVITIES if is_limited or not each.limits)],
+        workflows=[*workflows.WORKFLOWS, *further.WORKFLOWS, *(depending.WORKFLOWS if depends else ())],
+        activities=[*activities.ACTIVITIES, *further_activities, *(depending.ACTIVITIES if depends else ())],
         faults=Faults.swarm(seed, options.get("store", "memory")) if faults is None else faults,
         workers=workers,
         task_queues=["default", "elsewhere"],
-        namespaces=["default", "other"][: min(workers, dice.choice([1, 2]))],
+        namespaces=namespaces,
         **options,
     )
-    drawn = list(cases) or dice.sample(CASES, RUNS)
-    if is_limited and not cases:
-        drawn += [case("rationed")] * 2
     for number, each in enumerate(drawn, 1):
         start(sim, each, number)
     return sim
+
+
+def _drawn(seed: int, dice: random.Random, *, is_whole: bool) -> list[Case]:
+    """is_whole: the seed draws its faults too."""
+    drawn = dice.sample(CASES, RUNS)
+    # By dice of their own: one case more there would send every seed another way.
+    if is_whole and random.Random(f"limits {seed}").random() < 0.25:
+        drawn += [case("rationed")] * 2
+    if is_whole and random.Random(f"dependencies {seed}").random() < 0.15:
+        drawn += [case("booking")] * 2
+    return drawn
 
 
 def simulate(seed: int, faults: Faults | None = None, cases: Sequence[Case] = (), **options: Any) -> Simulation:
@@ -61,4 +71,4 @@ def simulate(seed: int, faults: Faults | None = None, cases: Sequence[Case] = ()
 
 
 def case(name: str) -> Case:
-    return next(each for each in [*CASES, *FURTHER] if each.name == name)
+    return next(each for each in [*CASES, *FURTHER, *DEPENDING] if each.name == name)

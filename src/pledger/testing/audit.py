@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from pledger.history.placement import LimitRule
     from pledger.history.transition import StoredTransition, Transition
     from pledger.store.memory.state import State
+    from pledger.testing.circuits import Circuits
     from pledger.testing.process import Process
     from pledger.testing.views import View
     from pledger.testing.world import Activity
@@ -119,6 +120,7 @@ class Auditor:
         self.term = 0
         self._once: Counter[tuple[str, str, bytes]] = Counter()
         self.turnstile = Turnstile(rules or {}, self.violated)
+        self.circuits: Circuits  # set by the simulation
 
     def owner_looked(self, process: Process, session_key: int, outlook: Outlook) -> None:
         """A session has got the answer to a look."""

@@ -11,11 +11,13 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pledger.engine.port.answers import Answer
+from pledger.engine.port.lanes import Claim
 from pledger.engine.port.operations import Operation
 from pledger.engine.port.records import Outlook
 from pledger.engine.port.verbs import Store
 from pledger.store.memory import MemoryStore, State
 from pledger.store.memory.store import commit
+from pledger.testing import circuits
 from pledger.testing.audit import CLAIMS
 from pledger.testing.notes import in_short
 from pledger.testing.views import StateView
@@ -186,6 +188,7 @@ class SimulatedStore(MemoryStore):
         if result != []:
             self._process.note(in_short(rule.__name__, args, result))
         self._auditor.read_clock()
+        self._look_at_circuits(rule.__name__, args, result)
         if rule.__name__ == "open_session":
             self._process.sessions[result.session_key] = result
         elif rule.__name__ in CLAIMS and args[0] in self._process.sessions:  # 0 once the lease is lost: it gets nothing
@@ -195,6 +198,13 @@ class SimulatedStore(MemoryStore):
         elif rule.__name__ in {"close_session", "bury_sessions"}:
             self._auditor.check_all_wakers(self._view)
         return result
+
+    def _look_at_circuits(self, verb: str, args: tuple[Any, ...], result: Any) -> None:
+        if verb in circuits.WRITERS:
+            namespace = args[0] if isinstance(args[0], str) else self._process.sessions[args[0]].namespace
+            self._auditor.circuits.wrote(verb, args, namespace, self.state)
+            if isinstance(result, Claim):
+                self._auditor.circuits.claimed(namespace, result, self.state)
 
 
 def _commit_one(state: State, operation: Operation) -> Answer:

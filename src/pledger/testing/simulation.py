@@ -28,6 +28,7 @@ from pledger.machine import guards
 from pledger.machine.definitions import ActivityDefinition, WorkflowDefinition
 from pledger.store.memory import State
 from pledger.testing.audit import Auditor
+from pledger.testing.circuits import Circuits
 from pledger.testing.conditions import Conditions
 from pledger.testing.dice import fork
 from pledger.testing.fault_plan import FaultPlan
@@ -116,6 +117,12 @@ class Simulation:
         self._conditions = Conditions(self._scheduler, faults or Faults())
         rules = bounds_of(activities).rules
         self.auditor = Auditor(self._conditions.store_ms, self._deploy, milliseconds(retention), rules)
+        self.auditor.circuits = Circuits(
+            self.auditor.violated,
+            {each.name: each.retry_budget for each in activities if each.retry_budget is not None},
+            now_s=lambda: self._scheduler.now_s,
+            store_ms=self._conditions.store_ms,
+        )
         self._ledger = self._new_ledger(store, durability)
         self.world = World(
             fork(self._dice),
@@ -143,7 +150,7 @@ class Simulation:
         dice = random.Random(f"operator {self.seed}")  # noqa: S311 - a test, no secret
         operator = Operator(*shared, dice, types=sorted(self.workflows), task_queues=task_queues)
         self._plan = FaultPlan(*shared, self.auditor, operator, self._dice)
-        self._plan.witnesses = (self.auditor, self.world, self._seats)
+        self._plan.witnesses = (self.auditor, self.auditor.circuits, self.world, self._seats)
 
     def _new_ledger(self, store: str, durability: str) -> Ledger:
         if store == "memory":

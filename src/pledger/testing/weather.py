@@ -33,6 +33,7 @@ READS: Final = frozenset(
         "look",
         "read_mail",
         "read_pauses",
+        "read_dependencies",
         "finished_types",
         "finished_chains",
         "chain_runs",
