@@ -201,7 +201,7 @@ class SimulatedStore(MemoryStore):
 
     def _look_at_circuits(self, verb: str, args: tuple[Any, ...], result: Any) -> None:
         if verb in circuits.WRITERS:
-            namespace = args[0] if isinstance(args[0], str) else self._process.sessions[args[0]].namespace
+            namespace = args[0] if isinstance(args[0], str) else self._process.namespace
             self._auditor.circuits.wrote(verb, args, namespace, self.state)
             if isinstance(result, Claim):
                 self._auditor.circuits.claimed(namespace, result, self.state)
