@@ -14,8 +14,12 @@ class Done:
     number: int
 
 
-#: The queue of another process.
+#: The queue of another process, and one that tenants share.
 REMOTE: Final = "remote"
+SHARED: Final = "shared"
+
+#: What a step takes that does something.
+WORK_S: Final = 0.005
 
 #: When each step ran, by `time.perf_counter`.
 step_times: Final[list[float]] = []
@@ -50,6 +54,17 @@ async def hold(number: int) -> Done:
 @activity.defn
 async def queued_ms() -> int:
     """How long this attempt waited in its queue, by the ledger's clock."""
+    return _waited_ms()
+
+
+@activity.defn(task_queue=SHARED)
+async def queued_ms_after_work() -> int:
+    """The same, of one that takes a while."""
+    await asyncio.sleep(WORK_S)
+    return _waited_ms()
+
+
+def _waited_ms() -> int:
     info = activity.info()
     return round((info.started_time - info.scheduled_time).total_seconds() * 1000)
 
@@ -94,6 +109,12 @@ async def remote_sequence(steps: int) -> list[int]:
 
 
 @workflow.defn
+async def busy_fan_out(width: int) -> list[int]:
+    """Steps in the queue that tenants share, all at once; how long each has waited there."""
+    return list(await asyncio.gather(*(queued_ms_after_work() for _ in range(width))))
+
+
+@workflow.defn
 async def until(due_ms: int) -> Done:
     """Sleeps until then."""
     await asyncio.sleep(due_ms / 1000 - workflow.now().timestamp())
@@ -129,6 +150,7 @@ WORKFLOWS: Final[Mapping[str, Callable[..., Any] | type]] = {
     "sleeper": sleeper,
     "holder": holder,
     "remote_sequence": remote_sequence,
+    "busy_fan_out": busy_fan_out,
     "until": until,
     "Waiter": Waiter,
 }

@@ -16,6 +16,7 @@ from benchmarks.workloads import (
     w9_two_processes,
     w10_remote,
     w11_timers,
+    w12_tenants,
     w13_retention,
 )
 
@@ -33,6 +34,7 @@ WORKLOADS: Final[Mapping[str, Workload]] = {
         w9_two_processes.WORKLOAD,
         w10_remote.WORKLOAD,
         w11_timers.WORKLOAD,
+        w12_tenants.WORKLOAD,
         w13_retention.WORKLOAD,
     )
 }

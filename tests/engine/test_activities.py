@@ -918,6 +918,32 @@ async def test_an_activity_that_finds_no_thread_here_finds_one_elsewhere(ledger:
         assert await result_of(ledger, fulfil, meet, max_activity_threads=1) == ["met", "met"]
 
 
+async def test_a_worker_of_another_queue_in_the_same_process_is_told(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does not find out by its next look: there is none here."""
+
+    @activity.defn(task_queue="gpu", retry_policy=RetryPolicy(initial_interval=timedelta(milliseconds=1)))
+    async def render(name: str) -> str:
+        if activity.info().attempt == 1:
+            raise ConnectionError("once more")
+        return name
+
+    @workflow.defn
+    async def film() -> str:
+        return await render("a frame")
+
+    async with ledger.connect() as client:
+        monkeypatch.setattr(type(client.internals.store), "look_every_s", 3_600.0)
+        async with (
+            ledger.worker(client, film, lease=timedelta(hours=2)),
+            ledger.worker(client, render, task_queue="gpu", lease=timedelta(hours=2)),
+        ):
+            await asyncio.sleep(0.05)  # both have had their first look
+            async with asyncio.timeout(30):
+                assert await client.execute_workflow(film, id="film-1") == "a frame"
+
+
 async def test_an_activity_of_another_queue_runs_there(ledger: Ledger) -> None:
     @activity.defn(task_queue="gpu")
     async def where() -> str:

@@ -332,8 +332,27 @@ class Engine:
     def run_released(self, due_ms: int | None) -> None:
         self._intake.due(due_ms)
 
-    def task_queued(self, due_ms: int) -> None:
+    def task_queued(self, due_ms: int, task_queue: str) -> None:
+        """By this worker: others of this process are told, of other processes the store tells theirs."""
+        for each in self.connection.engines:
+            if each is self or each.task_queue == task_queue:
+                each.due(due_ms)
+
+    def due(self, due_ms: int) -> None:
         self._intake.due(due_ms)
+
+    def recorded_elsewhere(self, run_key: int, task_queue: str) -> None:
+        """The same of an outcome: its run may be that of another worker of this process, or of nobody."""
+        owner = self.connection.owner_of(run_key)
+        if owner is not None:
+            owner.mail(run_key)
+            return
+        for each in self.connection.engines:
+            if each.task_queue == task_queue:
+                each.changed()
+
+    def mail(self, run_key: int) -> None:
+        self._intake.mail(run_key)
 
     def attempts_ended(self) -> None:
         """Slots may be free: whoever waits for one in this process is told, other processes see it in the store."""

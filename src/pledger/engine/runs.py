@@ -56,8 +56,12 @@ class Listener(Protocol):
     def run_closed(self, run_key: int, status: RunStatus, command: Command | None) -> None: ...
     def run_changed(self, run_key: int) -> None: ...
     def run_released(self, due_ms: int | None) -> None: ...
-    def task_queued(self, due_ms: int) -> None: ...
+    def task_queued(self, due_ms: int, task_queue: str) -> None: ...
     def attempts_ended(self) -> None: ...
+    def recorded_elsewhere(self, run_key: int, task_queue: str) -> None:
+        """An outcome was recorded for a run that is not here."""
+        ...
+
     def in_doubt(self) -> None:
         """A run may have been born here without anybody knowing."""
         ...
@@ -195,7 +199,9 @@ class Runs:
         """The outcome is in the task row: the run takes it at once, if it is here, and has not read it there before."""
         run = self.active.get(attempt.run_key)
         if run is None or run.gone or run.releasing:
-            return  # whoever has it, or takes it, finds it in the row
+            # Whoever has it, or takes it, finds it in the row.
+            self._listener.recorded_elsewhere(attempt.run_key, attempt.identity.task_queue)
+            return
         if run.machine.awaits(attempt.event_id) and -attempt.event_id not in run.origins:
             run.inputs.append(outcome)
             run.origins.append(-attempt.event_id)
@@ -207,7 +213,7 @@ class Runs:
         return run is not None and run.fence == fence and run.machine.awaits(event_id)
 
     def requeued(self, task: TaskRow) -> None:
-        self._listener.task_queued(task.due_ms)
+        self._listener.task_queued(task.due_ms, task.task_queue)
 
     def ended(self) -> None:
         self._listener.attempts_ended()
@@ -403,8 +409,11 @@ class Runs:
             self.activities.cancel(run.run_key, event_id, "the workflow cancelled the activity")
         if append.dropped:
             self._listener.attempts_ended()
-        if append.tasks or append.cancelled:
-            self._listener.task_queued(append.time_ms)
+        queues = {row.task_queue for row in append.tasks}
+        if append.cancelled:  # whoever looks settles what waited
+            queues.add(run.identity.task_queue)
+        for task_queue in sorted(queues):
+            self._listener.task_queued(append.time_ms, task_queue)
 
     def _never_begun(self, run: ActiveRun, event_id: int) -> None:
         """An activity that may have run in the part of the ledger that is gone. A worker that dies now leaves it
