@@ -6,6 +6,7 @@ golden histories replayed.
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from dataclasses import dataclass, field
 
@@ -122,6 +123,11 @@ class Pythons:
         if self.found:
             terminalreporter.section("golden histories")
             terminalreporter.line(f"Replayed on every Python found here: {', '.join(sorted(self.found))}")
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than there are cores: tests that wait for servers, processes and leases leave one of them idle."""
+    return (os.cpu_count() or 1) + 1
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -15,7 +15,7 @@ from tests.crashes.cases import CRASHES
 
 ROOT = Path(__file__).parents[2]
 #: The share of the crash points whose recovery is killed too. `python -m tests.crashes` does it for all.
-SECOND = 0.3
+SECOND = 0.15
 #: A case takes a second or two; a life that hangs is ended by its own virtual clock.
 PATIENCE_S = 280
 #: Cases of one test: what a process imports, its children need not.

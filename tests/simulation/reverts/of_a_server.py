@@ -103,7 +103,7 @@ REVERTS = [
     ),
     Revert(
         a_commit_in_doubt_is_taken_for_written,
-        ("nothing acknowledged is lost", *FINISHES),
+        ("nothing acknowledged is lost", "intent before effect", *FINISHES),
         Faults(late_effect=0.1),
         **ON_A_SERVER,
     ),
