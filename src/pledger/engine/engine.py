@@ -341,6 +341,11 @@ class Engine:
     def due(self, due_ms: int) -> None:
         self._intake.due(due_ms)
 
+    @property
+    def due_ms(self) -> int | None:
+        """See `Intake.due_ms`."""
+        return self._intake.due_ms
+
     def recorded_elsewhere(self, run_key: int, task_queue: str) -> None:
         """The same of an outcome: its run may be that of another worker of this process, or of nobody."""
         owner = self.connection.owner_of(run_key)

@@ -128,6 +128,11 @@ class Intake:
             self._due_ms = due_ms
             self._wake.set()
 
+    @property
+    def due_ms(self) -> int | None:
+        """When it looks next because something is due then, as far as it has been told."""
+        return self._due_ms
+
     def slot_freed(self) -> None:
         """One more attempt may start here, after none could."""
         if self._tasks_wait:

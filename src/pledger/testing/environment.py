@@ -26,6 +26,7 @@ from pledger.engine.code_identity import user_modules
 from pledger.engine.connection import Connection
 from pledger.engine.engine import Engine
 from pledger.engine.limits import Limits
+from pledger.engine.port import lanes
 from pledger.engine.session import LoopHeart
 from pledger.engine.verification import replay_run
 from pledger.history import transition
@@ -226,7 +227,11 @@ class AsyncEnvironment:
             if task.expires_ms is not None:
                 yield task.expires_ms
             if task.task_queue == engine.task_queue and engine.activities.slots.has_room(task.activity_type):
-                yield task.due_ms
+                is_bounded = bool(lanes.uses_of(task.activity_type, task.lane, engine.activities.bounds))
+                # What its limit holds up is due when the limit says so, which a claim has been told.
+                due_ms = engine.due_ms if is_bounded and task.due_ms <= self._now_ms() else task.due_ms
+                if due_ms is not None:
+                    yield due_ms
 
     # Judgement --------------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from pledger import RetryPolicy, activity, errors, workflow
+from pledger import Limit, RetryPolicy, activity, errors, workflow
 from pledger.testing import (
     Environment,
     EnvironmentFailedError,
@@ -77,6 +77,46 @@ def test_a_month_is_a_few_jumps(monkeypatch: pytest.MonkeyPatch, pledger_env: Pl
     monkeypatch.setattr(JumpingLoop, "jump", lambda self, to_s: (jumps.append(to_s), jump(self, to_s)))
     pledger_env(workflows=[remind], activities=[send_mail]).run(remind, "ann")
     assert len(jumps) < 5
+
+
+def test_what_waits_for_a_limit_keeps_no_time_from_jumping(
+    monkeypatch: pytest.MonkeyPatch, pledger_env: PledgerEnv
+) -> None:
+    jumps: list[float] = []
+    jump = JumpingLoop.jump
+    monkeypatch.setattr(JumpingLoop, "jump", lambda self, to_s: (jumps.append(to_s), jump(self, to_s)))
+
+    @activity.defn(limits=[Limit("api", concurrency=1)])
+    async def call(number: int) -> int:
+        await asyncio.sleep(120)
+        return number
+
+    @workflow.defn
+    async def calls() -> int:
+        return sum(await asyncio.gather(*(call(n) for n in range(3))))
+
+    env = pledger_env(workflows=[calls], activities=[call], now=BEGAN)
+    assert env.run(calls) == 3
+    assert timedelta(seconds=360) <= env.now() - BEGAN < timedelta(seconds=361)
+    assert len(jumps) < 30
+
+
+def test_time_stands_still_where_a_limit_lets_nothing_through(pledger_env: PledgerEnv) -> None:
+    @activity.defn(limits=[Limit("api", concurrency=1)])
+    async def call() -> str:
+        return "called"
+
+    @workflow.defn
+    async def calls() -> str:
+        return await call()
+
+    env = pledger_env(workflows=[calls], activities=[call])
+    env.set_limit("api", concurrency=0)
+    handle = env.start(calls)
+    with pytest.raises(TimeStandsStillError, match="waits for the activity 'call'"):
+        handle.result()
+    env.reset_limit("api")
+    assert handle.result() == "called"
 
 
 def test_time_begins_now_and_passes_only_by_waiting(pledger_env: PledgerEnv) -> None:
