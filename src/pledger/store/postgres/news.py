@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Iterable
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from pledger.engine.port.lanes import Served
 
 #: A run has closed: whoever waits for one looks.
 OF_CLOSED: Final = '["closed"]'
@@ -34,7 +37,8 @@ def for_limits(namespace: str) -> str:
 
 class Interest:
     """What a process wants to hear of. sessions: those of its workers, by key, each with (namespace, task_queue).
-    limited: namespaces where activities wait for a slot, as far as it has seen.
+    limited: claims that saw activities wait for a slot, each as (namespace, task_queue, activity types): a worker has
+    several, one for each kind of activity.
 
     name: of this handle, so that it does not listen to itself: what it has written its own process knows.
     """
@@ -42,7 +46,15 @@ class Interest:
     def __init__(self) -> None:
         self.name = secrets.token_hex(4)
         self.sessions: dict[int, tuple[str, str]] = {}
-        self.limited: set[str] = set()
+        self.limited: set[tuple[str, str, tuple[str, ...]]] = set()
+
+    def in_slots(self, served: Served, *, waits: bool) -> None:
+        """A claim has seen whether any of this waits for a slot."""
+        claim = (served.namespace, served.task_queue, tuple(served.activity_types))
+        if waits:
+            self.limited.add(claim)
+        else:
+            self.limited.discard(claim)
 
     def signed(self, said: Iterable[str]) -> list[str]:
         return [f"{self.name}{each}" for each in said]
@@ -62,6 +74,6 @@ class Interest:
             case "queue":
                 return tuple(about) in self.sessions.values()
             case "slot":
-                return about[0] in self.limited
+                return any(namespace == about[0] for namespace, _, _ in self.limited)
             case _:
                 return True

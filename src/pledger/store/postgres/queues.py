@@ -48,10 +48,7 @@ class PostgresQueues(PostgresPauses):
             if claim.tasks or not ask.was_overtaken:
                 break
             claim = await self._transact(ask.claim)
-        if claim.waits:
-            self._interest.limited.add(served.namespace)
-        else:
-            self._interest.limited.discard(served.namespace)
+        self._interest.in_slots(served, waits=claim.waits)
         return claim
 
     async def claim_lifted_tasks(

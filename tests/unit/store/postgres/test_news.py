@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from pledger.engine.port.lanes import Served
 from pledger.store.postgres import news
 from pledger.store.postgres.news import Interest
 
@@ -12,6 +13,7 @@ from pledger.store.postgres.news import Interest
 def interest() -> Interest:
     interest = Interest()
     interest.sessions[7] = ("default", "orders")
+    interest.in_slots(Served("default", "orders", ["charge"]), waits=True)
     return interest
 
 
@@ -23,6 +25,8 @@ def interest() -> Interest:
         (news.for_queue("default", "orders"), True),
         (news.for_queue("default", "gpu"), False),
         (news.for_queue("other", "orders"), False),
+        (news.for_limits("default"), True),
+        (news.for_limits("other"), False),
         (news.OF_CLOSED, True),
         (news.OF_ANYTHING, True),
         ('["of a later version"]', True),

@@ -12,13 +12,14 @@ import pytest
 from pledger.engine.port.lanes import Bounds, Claim, Served
 from pledger.engine.port.operations import FinishTask
 from pledger.history.placement import LimitRule
-from pledger.store.postgres import PostgresStore, open_postgres
+from pledger.store.postgres import PostgresStore, news, open_postgres
 from pledger.store.postgres.queues import _Ask
 from tests.conformance.harness import NOW, append, open_session, owned_run, placed, task, write
 from tests.engine.harness import until
 
+HOUR_MS = 3_600_000
 ONE = Bounds({"api": LimitRule(concurrency=1)}, {})
-RATE = Bounds({"api": LimitRule(rate=1, per_ms=3_600_000)}, {})
+RATE = Bounds({"api": LimitRule(rate=1, per_ms=HOUR_MS)}, {})
 API = placed(3, "", 1.0, ("api", ""))
 
 
@@ -99,7 +100,23 @@ async def test_a_slot_whose_attempt_is_over_is_taken_over_by_one(url: str) -> No
         await write(both.first, append(run, tasks=[task(run, 5, **API)]))
         first, second = await interleaved(both, ONE, commit=True)
         assert ([row.event_id for row in first.tasks], second.tasks) == ([5], [])
-        rows: list[Any] = await both.first._read_sql(
-            both.first._reader, f"SELECT event_id FROM {both.first.address.quoted}.slot", []
-        )
-        assert rows == [(5,)]
+        assert await rows_of(both.first, "SELECT event_id FROM {}.slot") == [(5,)]
+
+
+async def test_a_claim_of_other_activities_leaves_the_interest_in_slots(url: str) -> None:
+    """A worker claims for each kind of activity apart: async ones, threads, transactions."""
+    async with claimers(url) as both:
+        [held] = (await both.claim(both.first, ONE)).tasks
+        assert held.owner is not None
+        assert (await both.claim(both.second, ONE)).waits
+        others = Served("default", "default", ["pack"])
+        assert not (await both.second.claim_queued(both.sessions[1], NOW, others, 5, ONE)).waits
+        [freed] = both.first._interest.signed([news.for_limits("default")])
+        assert both.second._interest.concerns(freed)
+        await write(both.first, FinishTask(held.run_key, held.event_id, held.attempt, held.owner, b"result"))
+        assert len((await both.claim(both.second, ONE)).tasks) == 1
+        assert not both.second._interest.concerns(freed)
+
+
+async def rows_of(store: PostgresStore, sql: str) -> list[Any]:
+    return await store._read_sql(store._reader, sql.format(store.address.quoted), [])
