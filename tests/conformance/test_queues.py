@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from pledger.engine.port.answers import Reply
 from pledger.engine.port.operations import FinishTask, PutTask
+from pledger.engine.port.pauses import Scope
 from pledger.engine.port.records import LimitRow, PlaceRow, QueueRow, RunRow, TaskRow
 from pledger.engine.port.verbs import Store
 from pledger.history.placement import LimitRule
@@ -366,15 +368,53 @@ async def test_a_run_sees_where_its_activities_stand(store: Store) -> None:
 # Bounds ---------------------------------------------------------------------------------------------------------------
 
 
-async def test_more_lanes_than_one_claim_looks_at(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def few_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A claim looks at two lanes of each of its two types."""
     monkeypatch.setattr("pledger.engine.port.lanes.LANES_MAX", 4)
+
+
+def customers(count: int) -> list[dict[str, Any]]:
+    """A lane for each."""
+    return [placed(3, "", 1.0, ("customer", f"{n:03}")) for n in range(count)]
+
+
+@pytest.mark.usefixtures("few_lanes")
+@pytest.mark.parametrize("count", [9, 10], ids=["a part is left", "a multiple"])
+async def test_more_lanes_than_one_claim_looks_at(store: Store, count: int) -> None:
+    """Again and again: what is behind the first of a lane comes when everybody has had a turn."""
     session = await open_session(store)
-    rows = [placed(3, "", 1.0, ("customer", f"{n:03}")) for n in range(30)]
-    await run_with_tasks(store, session, *rows)
+    rows = customers(count)
+    await run_with_tasks(store, session, *rows, *rows)
     taken: list[int] = []
-    for _ in range(60):
-        taken += ids((await claim_queued(store, session, customer=ONE)).tasks)
-    assert sorted(taken) == list(range(3, 33))
+    for _ in range(2 * count):
+        claim = await claim_queued(store, session, customer=ONE)
+        for row in claim.tasks:
+            assert await write(store, finish(row)) is Reply.WON
+        taken += ids(claim.tasks)
+        assert claim.tasks or claim.due_ms is not None or len(taken) == len(rows) * 2
+    assert sorted(taken) == list(range(3, 3 + 2 * count))
+
+
+@pytest.mark.usefixtures("few_lanes")
+async def test_lanes_whose_runs_are_paused_do_not_hide_those_behind_them(store: Store) -> None:
+    session = await open_session(store)
+    rows = customers(8)
+    paused = await run_with_tasks(store, session, *rows[:4])
+    await run_with_tasks(store, session, *rows[4:], workflow_id="order-2")
+    await store.pause(Scope("default", "run", paused.run_id, paused.run_key, paused.workflow_id), "", "ada")
+    claims = [await claim_queued(store, session, customer=ONE) for _ in range(5)]
+    assert sorted(row.event_id for claim in claims for row in claim.tasks) == [3, 4, 5, 6]
+
+
+@pytest.mark.usefixtures("few_lanes")
+async def test_whoever_has_seen_all_lanes_in_vain_wants_to_hear_of_slots(store: Store) -> None:
+    """Also when there was nothing in the last of its looks."""
+    session = await open_session(store)
+    await store.override_limit("default", "customer", LimitRule(concurrency=0))
+    await run_with_tasks(store, session, *customers(4))
+    claims = [await claim_queued(store, session, customer=ONE) for _ in range(6)]
+    assert [(claim.tasks, claim.waits) for claim in claims] == [([], True)] * 6
 
 
 async def test_slots_and_buckets_that_are_over_do_not_pile_up(store: Store, clock: Clock) -> None:

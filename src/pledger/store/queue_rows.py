@@ -19,6 +19,17 @@ SWEEP: Final = 20
 TURNS_SWEPT_EVERY: Final = 16
 #: Before the next lanes are looked at, where a claim found nothing in a part of them, in milliseconds.
 NEXT_LANES_MS: Final = 50
+#: The same once nothing was found in any of them: what has come meanwhile may stand where nobody looked any more.
+NEXT_ROUND_MS: Final = 1_000
+
+
+def look_on(choice: Choice, now_ms: int, *, was_cut: bool, is_cut: bool) -> None:
+    """What a claim that found nothing says of the lanes that it has not looked at. was_cut, is_cut: there are such
+    before and after those that it has looked at."""
+    if choice.grants or not (was_cut or is_cut):
+        return
+    choice.waits = True  # some of them may
+    choice.is_due_by(now_ms + (NEXT_LANES_MS if is_cut else NEXT_ROUND_MS))
 
 
 def read_turns(found: Situation, rows: Sequence[tuple[Any, ...]]) -> None:

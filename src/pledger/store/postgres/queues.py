@@ -8,7 +8,7 @@ whose lock comes first, a slot is whose row of it is there first.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import psycopg
@@ -136,7 +136,7 @@ class _Ask:
         self._limit = limit
         self._place = (served.namespace, served.task_queue)
         self._seen: dict[SlotKey, Slot] = {}
-        self._is_cut = False
+        self._was_cut = self._is_cut = False
         self.was_overtaken = False
 
     async def claim(self, connection: Connection) -> Claim:
@@ -145,16 +145,23 @@ class _Ask:
         choice = Choice() if found is None else lanes.choose(found, self._bounds, self._limit)
         if found is not None and choice.grants:
             locked = await self._lock(connection, choice.grants)
-            if len(locked) < len(choice.grants):
-                self.was_overtaken = True
-                found.heads = [grant.head for grant in choice.grants if _row(grant) in locked]
-                choice = lanes.choose(found, self._bounds, self._limit)
-            choice.grants = await self._take_slots(connection, choice.grants)
-        if self._is_cut and not choice.grants:
-            choice.is_due_by(self._now_ms + queue_rows.NEXT_LANES_MS)
+            choice = self._keep(found, choice, [grant for grant in choice.grants if _row(grant) in locked])
+            choice = self._keep(found, choice, await self._take_slots(connection, choice.grants))
+        is_cut = self._is_cut or self.was_overtaken  # if by now nothing is left of it, there may be others
+        queue_rows.look_on(choice, self._now_ms, was_cut=self._was_cut, is_cut=is_cut)
         if choice.aside:
             await self._set_aside(connection, choice)
         return choice.claim([] if found is None else await self._start(connection, choice, found.store_ms))
+
+    def _keep(self, found: Situation, choice: Choice, won: list[Grant]) -> Choice:
+        """Of the choice what nobody else was faster to take. What was taken away costs nothing: no tokens, no turns."""
+        if len(won) == len(choice.grants):
+            return choice
+        self.was_overtaken = True
+        found.heads = [grant.head for grant in won]
+        again = lanes.choose(found, self._bounds, self._limit)
+        again.grants = won  # which keep the slots that they have, or are about to take
+        return again
 
     # Reading ----------------------------------------------------------------------------------------------------------
 
@@ -175,29 +182,32 @@ class _Ask:
             ),
             *([("some_dependencies", [self._served.namespace, depended])] if depended else []),
         )
-        heads = [Head(*row[:-1]) for row in rows]
-        if not alive or not heads:
+        if not alive:
             return None
-        self._look_further(heads, lanes_max)
+        self._look_further([(row[3], row[4]) for row in rows], lanes_max)
+        heads = [Head(*row) for row in rows if row[0] is not None]
+        if not heads:
+            return None
         numbers = {name: LimitRule(*rule) for name, *rule in overrides}
         found = Situation(self._now_ms, now_ms, heads, numbers)
         found.dependencies = rows_of(others[0]) if others else {}
         await self._find_limits(connection, found)
         return found
 
-    def _look_further(self, heads: Sequence[Head], lanes_max: int) -> None:
-        """The next claim looks at the lanes after these, where there are more than one claim looks at."""
+    def _look_further(self, looked_at: Iterable[tuple[str, str | None]], lanes_max: int) -> None:
+        """The next claim looks at the lanes after these, where there are more than one claim looks at. looked_at: the
+        types, each with a lane of it or None."""
         seen: dict[str, set[str]] = {name: set() for name in self._served.activity_types}
-        for head in heads:
-            if head.lane is not None:
-                seen[head.activity_type].add(head.lane)
+        for name, lane in looked_at:
+            if lane is not None:
+                seen[name].add(lane)
+        windows = self._store._windows  # noqa: SLF001 - a part of the store
         for name, each in seen.items():
             window = (*self._place, name)
+            self._was_cut = windows.pop(window, None) is not None or self._was_cut
             if len(each) == lanes_max:
-                self._store._windows[window] = max(each)  # noqa: SLF001 - a part of the store
+                windows[window] = max(each)
                 self._is_cut = True
-            else:
-                self._is_cut = self._store._windows.pop(window, None) is not None or self._is_cut  # noqa: SLF001
 
     async def _find_limits(self, connection: Connection, found: Situation) -> None:
         """The slots and rates of what the heads count for, and the turns of their shares."""
@@ -266,7 +276,6 @@ class _Ask:
         taken = set(rows)
         won = [grant for grant in grants if taken.issuperset(grant.slots)]
         if len(won) < len(grants):
-            self.was_overtaken = True
             kept = {slot for grant in won for slot in grant.slots}
             if back := sorted(taken - kept):
                 await self._run(connection, ("give_slots_back", [self._served.namespace, *columns(back)]))

@@ -43,10 +43,10 @@ class SqliteQueues(SqliteHandle):
         # Looked at first without the write lock: what is limited is mostly not to be had.
         self._check_open()
         windows = dict(self._windows)
-        choice = lanes.choose(_read(self._database.rows, *ask), bounds, limit)
-        choice.due_ms = _due_ms(choice, self._windows, now_ms)
+        choice = _choose(self._database.rows, ask)
         if not (choice.grants or choice.aside):
             return choice.claim([])
+        # That was but a look: the claim goes over the same lanes, and it is what moves the windows on.
         self._windows = windows
 
         def claim(cursor: Cursor) -> Claim:
@@ -82,13 +82,12 @@ class SqliteQueues(SqliteHandle):
         return await self._submit(claim, durable=True)
 
     def _claim(self, cursor: Cursor, session_key: int, ask: Ask) -> Claim:
-        windows, now_ms, _, served, bounds, limit = ask
+        _, now_ms, _, served, _, _ = ask
         if not sessions.is_alive(cursor, session_key):
             return Claim([])
-        choice = lanes.choose(_read(cursor.rows, *ask), bounds, limit)
+        choice = _choose(cursor.rows, ask)
         found = _carry_out(cursor, session_key, now_ms, served, choice)
         self._sweep(cursor, served, choice)
-        choice.due_ms = _due_ms(choice, windows, now_ms)
         return choice.claim(found)
 
     def _sweep(self, cursor: Cursor, served: Served, choice: Choice) -> None:
@@ -150,6 +149,18 @@ class SqliteQueues(SqliteHandle):
 # A claim --------------------------------------------------------------------------------------------------------------
 
 
+def _choose(rows: Query, ask: Ask) -> Choice:
+    windows, now_ms, _, served, bounds, limit = ask
+    was_cut = _has_window(windows, served)
+    choice = lanes.choose(_read(rows, *ask), bounds, limit)
+    queue_rows.look_on(choice, now_ms, was_cut=was_cut, is_cut=_has_window(windows, served))
+    return choice
+
+
+def _has_window(windows: Windows, served: Served) -> bool:
+    return any((served.namespace, served.task_queue, name) in windows for name in served.activity_types)
+
+
 def _read(
     rows: Query, windows: Windows, now_ms: int, clock: int | None, served: Served, bounds: Bounds, limit: int
 ) -> Situation:
@@ -176,6 +187,8 @@ def _heads(rows: Query, windows: Windows, now_ms: int, served: Served, limit: in
     place = (served.namespace, served.task_queue)
     lifted = as_json(served.lifted)
     if rows(_SQL["is_paused"], (*place, lifted)):
+        for name in served.activity_types:
+            windows.pop((*place, name), None)
         return []
     lanes_max = max(1, lanes.LANES_MAX // max(1, len(served.activity_types)))
     found: list[tuple[str, str]] = []
@@ -197,12 +210,6 @@ def _heads(rows: Query, windows: Windows, now_ms: int, served: Served, limit: in
 
 def _head(row: tuple[Any, ...]) -> Head:
     return Head(*(*row[:-1], bool(row[-1])))
-
-
-def _due_ms(choice: Choice, windows: Windows, now_ms: int) -> int | None:
-    if windows and not choice.grants:
-        choice.is_due_by(now_ms + queue_rows.NEXT_LANES_MS)
-    return choice.due_ms
 
 
 def _carry_out(cursor: Cursor, session_key: int, now_ms: int, served: Served, choice: Choice) -> list[TaskRow]:

@@ -103,6 +103,22 @@ async def test_a_slot_whose_attempt_is_over_is_taken_over_by_one(url: str) -> No
         assert await rows_of(both.first, "SELECT event_id FROM {}.slot") == [(5,)]
 
 
+async def test_what_somebody_else_was_faster_to_take_costs_nothing(url: str) -> None:
+    """Neither a token nor a turn."""
+    bounds = Bounds({"api": LimitRule(concurrency=1), "own": LimitRule(rate=2, per_ms=HOUR_MS)}, {})
+    async with claimers(url) as both:
+        run = await both.first.find_run("default", "order-1")
+        assert run is not None
+        contested, free = placed(3, "k", 1.0, ("api", ""), ("own", "")), placed(3, "k", 1.0, ("own", ""))
+        rows = [task(run, n, activity_type="refund", **place) for n, place in ((5, contested), (6, free))]
+        await write(both.first, append(run, dropped=[4], tasks=rows))
+        _, second = await interleaved(both, bounds, commit=True)
+        assert [row.event_id for row in second.tasks] == [6]
+        [(full_ms,)] = await rows_of(both.second, "SELECT full_ms FROM {}.bucket WHERE limit_name = 'own'")
+        assert full_ms - await both.second.now_ms() <= HOUR_MS / 2
+        assert await rows_of(both.second, "SELECT pass FROM {}.turn WHERE share = '=k'") == [(1.0,)]
+
+
 async def test_a_claim_of_other_activities_leaves_the_interest_in_slots(url: str) -> None:
     """A worker claims for each kind of activity apart: async ones, threads, transactions."""
     async with claimers(url) as both:

@@ -33,9 +33,12 @@ lane AS MATERIALIZED (
         SELECT hop.lane FROM hop WHERE hop.lane IS NOT NULL LIMIT $5
     ) AS found
 )
-SELECT head.*, false FROM lane CROSS JOIN LATERAL (
-    SELECT run_key, event_id, attempt, activity_type, lane, ready_ms, weight, cancel_requested
-    FROM pledger.task AS task
+-- Each lane once at least, with nulls where none of its rows is to be had: all that were looked at are to be known.
+SELECT
+    head.run_key, head.event_id, head.attempt, lane.activity_type, lane.lane, head.ready_ms, head.weight,
+    head.cancel_requested
+FROM lane LEFT JOIN LATERAL (
+    SELECT run_key, event_id, attempt, ready_ms, weight, cancel_requested FROM pledger.task AS task
     WHERE state = 'queued' AND due_ms = 253402300799000 AND namespace = $1 AND task_queue = $2
         AND task.activity_type = lane.activity_type AND task.lane = lane.lane
         AND NOT EXISTS (
@@ -44,9 +47,9 @@ SELECT head.*, false FROM lane CROSS JOIN LATERAL (
         )
     ORDER BY ready_ms, run_key, event_id
     LIMIT least($7::bigint, greatest(4, 2 * $7::bigint / greatest(1, (SELECT count(*) FROM lane))))
-) AS head
+) AS head ON true
 UNION ALL
-SELECT head.*, true FROM type CROSS JOIN LATERAL (
+SELECT head.* FROM type CROSS JOIN LATERAL (
     SELECT run_key, event_id, attempt, activity_type, NULL, due_ms, 1::double precision, lost OR cancel_requested
     FROM pledger.task AS task
     WHERE state = 'queued' AND namespace = $1 AND task_queue = $2 AND task.activity_type = type.name AND due_ms <= $6
