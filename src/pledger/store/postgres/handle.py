@@ -65,6 +65,7 @@ class PostgresHandle:
         #: Whether a run may be in doubt: looked up with each new connection and each new session, which is when that
         #: can have changed.
         self._has_losses = True
+        self._looks_for_losses = self._newest_look = 0
         self._closed = False
 
     @property
@@ -95,6 +96,17 @@ class PostgresHandle:
 
     def _closed_error(self) -> StoreError:
         return StoreError(f"This store on {self.address.shown} is closed. Open it again with open_store().")
+
+    def _next_look(self) -> int:
+        """The number of a look for losses that begins now."""
+        self._looks_for_losses += 1
+        return self._looks_for_losses
+
+    def _learn_of_losses(self, look: int, *, found: bool) -> None:
+        """What that look has found. One that began before another whose answer is here says nothing: each connection
+        looks, and answers may come late."""
+        if look > self._newest_look:
+            self._newest_look, self._has_losses = look, found
 
     # Reading and writing ----------------------------------------------------------------------------------------------
 

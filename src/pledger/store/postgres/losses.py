@@ -30,7 +30,9 @@ _LOCK_KEY: Final = 0x706C_6564_0000_0001
 
 class PostgresLosses(PostgresHandle):
     async def declare_loss(self) -> int:
-        return await self._transact(self._declare)
+        in_doubt = await self._transact(self._declare)
+        self._learn_of_losses(self._next_look(), found=True)
+        return in_doubt
 
     async def read_losses(self, run_keys: Sequence[int]) -> dict[int, bool]:
         if not self._has_losses:
@@ -39,7 +41,6 @@ class PostgresLosses(PostgresHandle):
 
     async def _declare(self, connection: psycopg.AsyncConnection[Any]) -> int:
         """In the order in which everybody locks: sessions, runs, tasks."""
-        self._has_losses = True
         sql = self._sql
         # A ledger with a million open runs takes longer than any step may, and has to be declared all the same.
         await connection.execute("SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = '20 s'", prepare=False)
@@ -66,7 +67,9 @@ class PostgresLosses(PostgresHandle):
             await connection.execute(self._sql["keep_timeline"], [str(timeline)])
         elif not is_declared and await self._lacks_our_mark(connection):
             await self._change_timeline(connection, None)
-        [(self._has_losses,)] = await (await connection.execute(self._sql["has_losses"])).fetchall()
+        look = self._next_look()
+        [(found,)] = await (await connection.execute(self._sql["has_losses"])).fetchall()
+        self._learn_of_losses(look, found=found)
 
     async def _change_timeline(self, connection: psycopg.AsyncConnection[Any], timeline: int | None) -> None:
         """timeline: the new one, None for a server that is on the old one and lacks what it had."""
@@ -96,8 +99,9 @@ class PostgresLosses(PostgresHandle):
         return known, is_declared
 
     async def _lacks_our_mark(self, connection: psycopg.AsyncConnection[Any]) -> bool:
-        committer = self._committer
-        if not committer.acknowledged or time.monotonic() - committer.acknowledged_s > _MARK_AGE_S:
+        # Taken before the question: the answer may be on its way while the writer goes on.
+        acknowledged, since_s = self._committer.acknowledged, self._committer.acknowledged_s
+        if not acknowledged or time.monotonic() - since_s > _MARK_AGE_S:
             return False
         found = await (await connection.execute(self._sql["read_mark"], [self._interest.name])).fetchall()
-        return not found or found[0][0] < committer.acknowledged
+        return not found or found[0][0] < acknowledged

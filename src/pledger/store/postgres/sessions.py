@@ -25,7 +25,9 @@ class PostgresSessions(PostgresPauses):
         [row] = await self._change("open_session", self._now(), identity, namespace, task_queue, code, lease_ms)
         session = SessionRow(*row)
         self._interest.sessions[session.session_key] = (namespace, task_queue)
-        [(self._has_losses,)] = await self._rows("has_losses")
+        look = self._next_look()
+        [(found,)] = await self._rows("has_losses")
+        self._learn_of_losses(look, found=found)
         return session
 
     def renew_session(self, session_key: int, lease_ms: int) -> int | None:
