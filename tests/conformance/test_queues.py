@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from pledger.engine.port.answers import Reply
+from pledger.engine.port.lanes import Bounds, Served
 from pledger.engine.port.operations import FinishTask, PutTask
 from pledger.engine.port.pauses import Scope
 from pledger.engine.port.records import LimitRow, PlaceRow, QueueRow, RunRow, TaskRow
@@ -179,6 +180,30 @@ async def test_an_attempt_that_counts_for_two_takes_both_or_none(store: Store) -
         LimitRow("api", None, None, (("", 2, 1),)),
         LimitRow("db", None, None, (("", 1, 1),)),
     ]
+
+
+async def test_an_attempt_that_counts_twice_for_one_limit_takes_one_slot(store: Store) -> None:
+    """Two limits of one name may come to the same key; an activity and its queue may state the same limit."""
+    session = await open_session(store)
+    twice = placed(3, "", 1.0, ("customer", "a"), ("customer", "a"), ("every_charge", ""))
+    run = await run_with_tasks(store, session, twice, twice, twice)
+    assert [place.limits for place in await store.read_places(run.run_key)] == [
+        (("customer", "a", 0), ("every_charge", "", 0))
+    ] * 3
+    claim = await claim_queued(store, session, customer=TWO, every_charge=LimitRule(concurrency=9, rate=9))
+    assert ids(claim.tasks) == [3, 4]
+    assert await store.read_limits("default") == [
+        LimitRow("customer", None, None, (("a", 2, 1),)),
+        LimitRow("every_charge", None, None, (("", 2, 1),)),
+    ]
+
+
+async def test_a_limit_of_an_activity_and_its_queue_is_counted_once(store: Store) -> None:
+    session = await open_session(store)
+    await run_with_tasks(store, session, {}, {}, {})
+    both = Bounds({"api": TWO}, {"charge": (("api", ""),)}, (("api", ""),))
+    served = Served("default", "default", ["charge"])
+    assert ids((await store.claim_queued(session, NOW, served, 9, both)).tasks) == [3, 4]
 
 
 async def test_a_limit_that_nobody_states_does_not_bind(store: Store) -> None:

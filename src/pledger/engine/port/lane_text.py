@@ -38,8 +38,8 @@ def read_lane(lane: str | None) -> tuple[Share, tuple[LimitUse, ...]]:
 
 
 def limits_of(lane: str | None) -> tuple[LimitUse, ...]:
-    """The limits that it counts for."""
-    return tuple(use for use in read_lane(lane)[1] if use[0] not in HELD_UP)
+    """The limits that it counts for, each once: two of one name may have come to the same key."""
+    return tuple(dict.fromkeys(use for use in read_lane(lane)[1] if use[0] not in HELD_UP))
 
 
 def held_up_by(lane: str | None) -> tuple[str, bool] | None:

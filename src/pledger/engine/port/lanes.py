@@ -176,10 +176,8 @@ def heads_of_each(room: int, lanes: int) -> int:
 
 
 def uses_of(activity_type: str, lane: str | None, bounds: Bounds) -> tuple[LimitUse, ...]:
-    """What a row counts for, where a claimer knows the limit or anybody has stated it."""
-    uses = limits_of(lane)
-    standing = (*bounds.standing.get(activity_type, ()), *bounds.queue)
-    uses = (*uses, *(each for each in standing if each not in uses))
+    """What a row counts for, each once, where a claimer knows the limit or anybody has stated it."""
+    uses = tuple(dict.fromkeys((*limits_of(lane), *bounds.standing.get(activity_type, ()), *bounds.queue)))
     dependency = bounds.dependencies.get(activity_type)
     return uses if dependency is None else (*uses, (CALLS, dependency))
 
