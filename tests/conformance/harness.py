@@ -322,3 +322,13 @@ async def rows_of(store: Store, table: str) -> int:
     else:
         [(count,)] = sqlite_of(store)._rows(f"SELECT count(*) FROM pledger_{table}")
     return int(count)
+
+
+async def without_weights(store: Store) -> None:
+    """All task rows as code leaves them that knows nothing of lanes; in memory there is none."""
+    if isinstance(store, PostgresStore):
+        async with store._writer.use() as connection:
+            await connection.execute(f"UPDATE {store.address.quoted}.task SET weight = NULL")
+    elif not isinstance(store, MemoryStore):
+        sql = "UPDATE pledger_task SET weight = NULL"
+        await sqlite_of(store)._submit(lambda cursor: cursor.execute(sql, ()))

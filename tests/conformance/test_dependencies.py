@@ -24,6 +24,7 @@ from tests.conformance.harness import (
     open_session,
     placed,
     terminate,
+    without_weights,
     write,
 )
 from tests.conformance.test_tasks import finish, run_with_tasks
@@ -119,6 +120,22 @@ async def test_retries_stay_within_the_budget_and_first_attempts_pass_by(store: 
     assert sorted(ids(got.tasks)) == [3, 8, 9]
     assert got.dependencies["bank"].total.retries == 1
     assert (await bank(store)).total.retries == 1
+
+
+async def test_what_older_code_has_queued_takes_its_turn_where_it_was_set_aside(store: Store, clock: Clock) -> None:
+    """It knows nothing of weights."""
+    session = await open_session(store)
+    await stated(store)
+    await run_with_tasks(store, session, *retries(3))
+    await without_weights(store)
+    assert ids((await claim(store, session)).tasks) == [3]
+    await run_with_tasks(store, session, placed(3, "tenant"), workflow_id="order-2")
+    clock.now_ms += 1_000
+    turns = (await claim(store, session, NOW + 1_000)).tasks
+    assert sorted((row.workflow_id, row.event_id, row.weight) for row in turns) == [
+        ("order-1", 4, 1.0),
+        ("order-2", 3, 1.0),
+    ]
 
 
 async def test_what_waits_for_the_budget_says_when_and_keeps_its_attempt(store: Store, clock: Clock) -> None:

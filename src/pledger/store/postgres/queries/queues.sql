@@ -33,10 +33,11 @@ lane AS MATERIALIZED (
         SELECT hop.lane FROM hop WHERE hop.lane IS NOT NULL LIMIT $5
     ) AS found
 )
--- Each lane once at least, with nulls where none of its rows is to be had: all that were looked at are to be known.
+-- Each lane once at least, with nulls where none of its rows is to be had: all that were looked at are to be known. A row
+-- that older code has queued, and that was set aside, says nothing of its weight.
 SELECT
-    head.run_key, head.event_id, head.attempt, lane.activity_type, lane.lane, head.ready_ms, head.weight,
-    head.cancel_requested
+    head.run_key, head.event_id, head.attempt, lane.activity_type, lane.lane, head.ready_ms,
+    coalesce(head.weight, 1), head.cancel_requested
 FROM lane LEFT JOIN LATERAL (
     SELECT run_key, event_id, attempt, ready_ms, weight, cancel_requested FROM pledger.task AS task
     WHERE state = 'queued' AND due_ms = 253402300799000 AND namespace = $1 AND task_queue = $2

@@ -23,8 +23,9 @@ WITH RECURSIVE hop (lane) AS (
 SELECT lane FROM hop WHERE lane IS NOT NULL LIMIT ?5;
 
 -- name: heads_of_lane
--- Its oldest rows, due or not.
-SELECT run_key, event_id, attempt, activity_type, lane, ready_ms, weight, cancel_requested FROM pledger_task
+-- Its oldest rows, due or not. One that older code has queued, and that was set aside, says nothing of its weight.
+SELECT run_key, event_id, attempt, activity_type, lane, ready_ms, coalesce(weight, 1.0), cancel_requested
+FROM pledger_task
 WHERE state = 'queued' AND due_ms = 253402300799000
     AND namespace = ?1 AND task_queue = ?2 AND activity_type = ?3 AND lane = ?4
     AND NOT EXISTS (
