@@ -583,6 +583,32 @@ async def test_a_thread_gets_its_cancellation_out_of_a_heartbeat(ledger: Ledger)
     assert await cancelled(ledger, beats, began) == ["cancelled"]
 
 
+async def test_an_activity_is_cancelled_in_the_last_breath_of_its_run(ledger: Ledger) -> None:
+    began, stopped = threading.Event(), threading.Event()
+
+    @activity.defn
+    async def waits() -> None:
+        began.set()
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            stopped.set()
+
+    @activity.defn
+    async def first() -> None:
+        await until(began.is_set)
+
+    @workflow.defn
+    async def hasty() -> None:
+        handle = workflow.start_activity(waits)
+        await first()
+        handle.cancel()
+
+    async with ledger.connect() as client, ledger.worker(client, hasty, waits, first):
+        await client.execute_workflow(hasty, id="h-1")
+        await until(stopped.is_set)
+
+
 async def test_an_activity_on_another_queue_is_cancelled_through_its_heartbeat(ledger: Ledger) -> None:
     began = asyncio.Event()
 

@@ -159,7 +159,7 @@ class Runs:
         run.gone = True
         if self.active.get(run.run_key) is run:
             del self.active[run.run_key]
-        pending = list(run.machine.pending_event_ids())
+        pending = [*run.machine.pending_event_ids(), *run.machine.given_up]
         if pending:
             self.activities.abandon(run.run_key, pending, reason)
         run.machine.destroy()

@@ -44,6 +44,7 @@ class Machine:
     unhandled_signals: those that nobody took. refusals: why, of live ones, for the engine to tell and clear.
     spoiled: a query has changed what only the code may change; a replay mends it.
     unfinished: the signals whose async handlers were at work when the code ended the run, live, for the engine to tell.
+    given_up: the events that scheduled what the code cancelled in its last activation, of which nothing is recorded.
 
     Activate it from a plain callback only (see `loop`), one activation at a time.
 
@@ -68,6 +69,7 @@ class Machine:
         self.unhandled_signals: tuple[events.SignalReceived, ...] = ()
         self.refusals: tuple[tuple[events.SignalReceived, str], ...] = ()
         self.unfinished: tuple[str, ...] = ()
+        self.given_up: tuple[int, ...] = ()
         self.spoiled = False
         self._context: RunContext | None = None
         self._instance: Any = None
@@ -333,9 +335,7 @@ class Machine:
             self.closed = closing = self._closing()
             if recorded is None and context.handlers:
                 self.unfinished = tuple(context.handlers_at_work())
-            # A run that ends starts nothing any more: what its last activation asked for was never promised to anybody.
-            patches = [one for one in asked if isinstance(one.command, events.RecordPatch)]
-            asked = [*patches, Asked(closing, None, ())]
+            asked = [*(self._kept(asked) if asked else ()), Asked(closing, None, ())]
         if recorded is None:
             if len(asked) > 1:
                 asked = replay.in_order(asked)
@@ -347,6 +347,12 @@ class Machine:
             if one.waiter is not None:
                 self._file(one.waiter, event_id, commands[event_id - first_event_id])
         return commands
+
+    def _kept(self, asked: list[Asked]) -> list[Asked]:
+        """A run that ends starts nothing any more: what its last activation asked for was never promised to anybody."""
+        cancelled = (one.command for one in asked if isinstance(one.command, events.CancelActivity))
+        self.given_up = tuple(each.scheduled_event_id for each in cancelled)
+        return [one for one in asked if isinstance(one.command, events.RecordPatch)]
 
     def _file(self, waiter: ActivityHandle[Any] | LoopTimer, event_id: int, command: Command) -> None:
         """Who waits for the command, under its event id; on replay with what the record says of it."""
