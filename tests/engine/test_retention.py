@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from datetime import timedelta
 from typing import Any
 
@@ -12,6 +13,7 @@ from pledger import Client, Worker, workflow
 from pledger.client import IdReusePolicy, WorkflowHandle
 from pledger.engine import sweeper
 from pledger.engine.connection import Connection
+from pledger.engine.port.retention import Finished, Place
 from pledger.errors import InvalidPolicyError, NoLongerKeptError, RunClosedError, WorkflowAlreadyStartedError
 from pledger.store.memory import MemoryStore, State
 from tests.engine.harness import Ledger, until
@@ -192,3 +194,49 @@ async def test_a_worker_that_stops_while_it_takes_the_chore_gives_it_back() -> N
         await store.taken.wait()
     await connection.close()
     assert await MemoryStore(state).take_duty("default", "retention of greet", 99, 1_000)
+
+
+class Counted(MemoryStore):
+    """Counts what sweepers ask."""
+
+    def __init__(self, state: State) -> None:
+        super().__init__(state)
+        self.asked: Counter[str] = Counter()
+
+    async def take_duty(self, namespace: str, name: str, session_key: int, hold_ms: int) -> bool:
+        self.asked[name] += 1
+        return await super().take_duty(namespace, name, session_key, hold_ms)
+
+    async def finished_chains(
+        self, namespace: str, workflow_type: str, keep_ms: int, after: Place, limit: int
+    ) -> list[Finished]:
+        self.asked[workflow_type] += 1
+        return await super().finished_chains(namespace, workflow_type, keep_ms, after, limit)
+
+
+async def test_however_many_types_are_kept_equally_long_they_are_one_chore() -> None:
+    def named(number: int) -> Any:
+        @workflow.defn(name=f"type-{number}")
+        async def greets(name: str) -> str:
+            return f"hello {name}"
+
+        return greets
+
+    many = [named(number) for number in range(40)]
+    store = Counted(State())
+    client = Client(Connection(store))
+    async with Worker(client, workflows=[*many, short], retention=SOON * 2):
+        handle = await client.start_workflow(many[7], "Ada", id="order-1")
+        await until(lambda: is_forgotten(client, handle))
+        await until(lambda: store.asked["retention of short"] > 1)
+    await client.internals.close()
+    assert len([name for name in store.asked if name.startswith("retention of")]) == 2
+    assert [name for name in store.asked if name.startswith("type-")] == ["type-7"]
+
+
+def test_workers_of_the_same_types_have_the_same_chores() -> None:
+    some, same, more = (sweeper.chores(dict.fromkeys(names, 5)) for names in ("abc", "cab", "abcd"))
+    assert some == same != more
+    assert sweeper.chores({"a": 1, "b": 2, "c": 1})[0].types == ("a", "c")
+    [long] = sweeper.chores({f"{'x' * 200}{number}": 1 for number in range(100)})
+    assert len(long.name) < 100

@@ -1,19 +1,20 @@
 """Retention in the workers: what has been finished for long enough is forgotten, a little at a time.
 
-Of each workflow type one worker of the fleet sweeps, the one that has the chore, and it sweeps only types that it has
-the code of: how long their runs are kept stands there. Batches are small, and between two of them is a pause, so that
-no writer waits for long and the rate has a bound.
+Workers sweep only types that they have the code of: how long their runs are kept stands there. Types that are kept for
+equally long are one chore, however many they are, and of all workers that share it one does it. Batches are small, and
+between two of them is a pause, so that no writer waits for long and the rate has a bound.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import logging
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pledger.engine.port.retention import FROM_THE_START, in_batches
 from pledger.errors import StoreError
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pledger.engine")
 
-#: Between two sweeps of a type: a tenth of what its runs are kept, within these bounds, in seconds.
+#: Between two sweeps of the same types: a tenth of what their runs are kept, within these bounds, in seconds.
 REST_S: Final = (1.0, 600.0)
 #: How long a worker has the chore without saying that it still does it; longer than any batch takes.
 HOLD_MS: Final = 60_000
@@ -50,6 +51,37 @@ def keeps(definitions: Iterable[WorkflowDefinition], default_ms: int | None) -> 
     return found
 
 
+class Chore(NamedTuple):
+    """Types that are kept for equally long. name: the same for all workers that have the same ones."""
+
+    name: str
+    types: tuple[str, ...]
+    keep_ms: int
+
+    @property
+    def rest_s(self) -> float:
+        """How long they are let alone after a sweep."""
+        least, most = REST_S
+        return min(most, max(least, self.keep_ms / 10_000))
+
+
+def chores(keeps: Mapping[str, int]) -> list[Chore]:
+    """keeps: as `keeps` gives it."""
+    found = []
+    for keep_ms in sorted(set(keeps.values())):
+        types = tuple(sorted(name for name in keeps if keeps[name] == keep_ms))
+        found.append(Chore(_named(types), types, keep_ms))
+    return found
+
+
+def _named(types: Sequence[str]) -> str:
+    if len(types) == 1:
+        return f"retention of {types[0]}"
+    # Names may be long, and many: a digest of them fits a row.
+    digest = hashlib.blake2b("\0".join(types).encode(), digest_size=8).hexdigest()
+    return f"retention of {len(types)} types ({digest})"
+
+
 class Sweeper:
     """keeps: as `keeps` gives it. session_key: of the worker's session, 0 while it has none."""
 
@@ -68,12 +100,12 @@ class Sweeper:
         self._random = randomness
         self._session_key = session_key
         self._namespace = namespace
-        self._keeps = keeps
+        self._chores = chores(keeps)
         self._task: asyncio.Task[None] | None = None
         self._duty: tuple[str, int] | None = None
 
     def start(self) -> None:
-        if self._keeps:
+        if self._chores:
             self._task = self._loop.create_task(self._run(), name="pledger-sweeper")
 
     async def stop(self) -> None:
@@ -88,55 +120,59 @@ class Sweeper:
                 await self._store.leave_duty(self._namespace, *self._duty, 0)
 
     async def _run(self) -> None:
-        next_s = {name: self._loop.time() + self._jittered(rest_s(ms)) for name, ms in self._keeps.items()}
+        next_s = {chore: self._loop.time() + self._jittered(chore.rest_s) for chore in self._chores}
         while True:
-            name = min(next_s, key=lambda each: next_s[each])
-            await asyncio.sleep(max(0.0, next_s[name] - self._loop.time()))
-            keep_ms = self._keeps[name]
+            chore = min(next_s, key=lambda each: next_s[each])
+            await asyncio.sleep(max(0.0, next_s[chore] - self._loop.time()))
             try:
-                await self._sweep_if_due(name, keep_ms)
+                await self._sweep_if_due(chore)
             except StoreError as error:
                 # What is wrong with the store others tell loudly; this can wait for ever.
-                logger.debug("retention of %s waits: %s", name, error)
+                logger.debug("%s waits: %s", chore.name, error)
             except Exception:
-                logger.exception("retention of %s failed; it goes on", name)
+                logger.exception("%s failed; it goes on", chore.name)
             # A worker that does not get the chore asks as often as the one that does it: so it is done, whoever dies.
-            next_s[name] = self._loop.time() + rest_s(keep_ms) * 0.5 + self._jittered(rest_s(keep_ms))
+            next_s[chore] = self._loop.time() + chore.rest_s * 0.5 + self._jittered(chore.rest_s)
 
-    async def _sweep_if_due(self, name: str, keep_ms: int) -> None:
+    async def _sweep_if_due(self, chore: Chore) -> None:
         session_key = self._session_key()
-        chore = f"retention of {name}"
         if not session_key:
             return
         # Before it is ours: a stop that comes while the answer is on its way has to give it back all the same.
-        self._duty = chore, session_key
-        if not await self._store.take_duty(self._namespace, chore, session_key, HOLD_MS):
+        self._duty = chore.name, session_key
+        if not await self._store.take_duty(self._namespace, chore.name, session_key, HOLD_MS):
             self._duty = None
             return
-        forgotten = await self._sweep(name, keep_ms, chore, session_key)
+        await self._sweep_all(chore, session_key)
+        if self._duty is None:
+            return
         while await self._store.drop_leftovers(ROWS_MAX):  # noqa: ASYNC110 - it waits for nobody, it gives way
             await asyncio.sleep(PAUSE_S)
-        await self._store.leave_duty(self._namespace, chore, session_key, int(rest_s(keep_ms) * 1000))
+        await self._store.leave_duty(self._namespace, chore.name, session_key, int(chore.rest_s * 1000))
         self._duty = None
-        if forgotten:
-            logger.info("retention has removed %d runs of %s", forgotten, name)
 
-    async def _sweep(self, name: str, keep_ms: int, chore: str, session_key: int) -> int:
+    async def _sweep_all(self, chore: Chore, session_key: int) -> None:
+        types = chore.types
+        if len(types) > 1:
+            # One question in place of one for each type: of most there is nothing to forget.
+            types = tuple(await self._store.finished_types(self._namespace))
+        for name in types:
+            if name in chore.types and self._duty is not None:
+                forgotten = await self._sweep(name, chore, session_key)
+                if forgotten:
+                    logger.info("retention has removed %d runs of %s", forgotten, name)
+
+    async def _sweep(self, name: str, chore: Chore, session_key: int) -> int:
         place, forgotten = FROM_THE_START, 0
-        while page := await self._store.finished_chains(self._namespace, name, keep_ms, place, PAGE):
+        while page := await self._store.finished_chains(self._namespace, name, chore.keep_ms, place, PAGE):
             place = page[-1].place
             for batch in in_batches(page, CHAINS_MAX, EVENTS_MAX):
-                forgotten += await self._store.forget_chains([each.chain_key for each in batch], keep_ms)
+                forgotten += await self._store.forget_chains([each.chain_key for each in batch], chore.keep_ms)
                 await asyncio.sleep(PAUSE_S)
-            if not await self._store.take_duty(self._namespace, chore, session_key, HOLD_MS):
-                break  # it took too long, and somebody else does it now
+            if not await self._store.take_duty(self._namespace, chore.name, session_key, HOLD_MS):
+                self._duty = None  # it took too long, and somebody else does it now
+                break
         return forgotten
 
     def _jittered(self, seconds: float) -> float:
         return seconds * self._random.random()
-
-
-def rest_s(keep_ms: int) -> float:
-    """How long a type is let alone after a sweep."""
-    least, most = REST_S
-    return min(most, max(least, keep_ms / 10_000))
