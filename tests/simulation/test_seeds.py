@@ -11,8 +11,8 @@ import pytest
 
 from tests.simulation.seeds import chunks, run_chunk
 
-#: What `make test` runs. About 80 ms each on one core.
-SEEDS = range(900)
+#: What `make test` runs. About 100 ms each on one core.
+SEEDS = range(1500)
 CHUNK = 25
 
 

@@ -14,8 +14,8 @@ from pledger.testing import Faults
 from tests.simulation.running import case, simulate
 from tests.simulation.seeds import chunks, run_chunk
 
-#: What `make test` runs. About 150 ms each on one core.
-SEEDS = range(240)
+#: What `make test` runs. About 400 ms each on one core.
+SEEDS = range(220)
 CHUNK = 10
 
 

@@ -13,8 +13,8 @@ import pytest
 from tests.simulation.running import simulate
 from tests.simulation.seeds import chunks, run_chunk
 
-#: What `make test` runs. About 200 ms each on one core.
-SEEDS = range(400)
+#: What `make test` runs. About 400 ms each on one core.
+SEEDS = range(280)
 CHUNK = 10
 
 
