@@ -315,7 +315,15 @@ async def rows_of(store: Store, table: str) -> int:
     """How many rows a table of the store has."""
     if isinstance(store, MemoryStore):
         queues = store.state.queues["default"]
-        return len(queues.slots) if table == "slot" else len(queues.full_ms)
+        match table:
+            case "slot":
+                return len(queues.slots)
+            case "bucket":
+                return len(queues.full_ms)
+            case "turn":
+                return len(queues.passes) + len(queues.clocks)
+            case _:
+                raise AssertionError(table)
     if isinstance(store, PostgresStore):
         sql = f"SELECT count(*) FROM {store.address.quoted}.{table}"
         [(count,)] = await store._read_sql(store._reader, sql, [])

@@ -442,7 +442,9 @@ async def test_whoever_has_seen_all_lanes_in_vain_wants_to_hear_of_slots(store: 
     assert [(claim.tasks, claim.waits) for claim in claims] == [([], True)] * 6
 
 
-async def test_slots_and_buckets_that_are_over_do_not_pile_up(store: Store, clock: Clock) -> None:
+async def test_what_is_over_does_not_pile_up(store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slots, buckets, and the turns of keys that come once and never again."""
+    monkeypatch.setattr("pledger.store.queue_rows.TURNS_MAX", 9)
     session = await open_session(store)
     rule = LimitRule(concurrency=1, rate=1)
     run = await owned_run(store, session)
@@ -453,5 +455,5 @@ async def test_slots_and_buckets_that_are_over_do_not_pile_up(store: Store, cloc
         run = await store.read_run(run.run_key)
         [row] = (await claim_queued(store, session, customer=rule)).tasks
         await write(store, FinishTask(row.run_key, row.event_id, row.attempt, session, b"result"))
-    kept = {table: await rows_of(store, table) for table in ("slot", "bucket")}
+    kept = {table: await rows_of(store, table) for table in ("slot", "bucket", "turn")}
     assert all(count < 40 for count in kept.values()), kept

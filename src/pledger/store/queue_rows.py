@@ -15,6 +15,8 @@ from pledger.history.placement import LimitRule, LimitUse
 KEYS_MAX: Final = 100
 #: Rows of attempts and buckets that are over, looked for after each claim that has added some.
 SWEEP: Final = 20
+#: Shares of a priority whose turns are remembered beyond that: keys that come once never fall behind the clock.
+TURNS_MAX: Final = 10_000
 #: One claim in so many forgets the shares that have been away.
 TURNS_SWEPT_EVERY: Final = 16
 #: Before the next lanes are looked at, where a claim found nothing in a part of them, in milliseconds.

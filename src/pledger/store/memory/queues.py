@@ -91,6 +91,17 @@ def _note(queues: QueueState, task_queue: str, session_key: int, choice: Choice)
     queues.full_ms.update(choice.full_ms)
     queues.passes.update(((task_queue, share), each) for share, each in choice.passes.items())
     queues.clocks.update(((task_queue, priority), each) for priority, each in choice.clocks.items())
+    for priority, clock in choice.clocks.items():
+        _forget_turns(queues, task_queue, priority, clock)
+
+
+def _forget_turns(queues: QueueState, task_queue: str, priority: int, clock: float) -> None:
+    """Of shares that have been away, which re-enter at the clock; and those that are least ahead, beyond so many."""
+    own = {key: at for key, at in queues.passes.items() if key[0] == task_queue and key[1][0] == priority}
+    ahead = sorted(own.values(), reverse=True)[queue_rows.TURNS_MAX :]
+    passed = max([clock, *ahead[:1]])
+    for key in [key for key, at in own.items() if at <= passed]:
+        del queues.passes[key]
 
 
 def state_limits(state: State, namespace: str, rules: Mapping[str, LimitRule]) -> None:

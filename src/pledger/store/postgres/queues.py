@@ -117,8 +117,8 @@ class PostgresQueues(PostgresPauses):
             swept.append(("drop_full_buckets", [store_ms, queue_rows.SWEEP + 2 * len(choice.full_ms)]))
         self._claims += 1
         if self._claims % queue_rows.TURNS_SWEPT_EVERY == 0:
-            place = (served.namespace, served.task_queue)
-            swept += [("drop_passed_turns", [*place, priority, at]) for priority, at in sorted(choice.clocks.items())]
+            place, most = (served.namespace, served.task_queue), queue_rows.TURNS_MAX
+            swept += [("drop_passed_turns", [*place, *clock, most]) for clock in sorted(choice.clocks.items())]
         return swept
 
 

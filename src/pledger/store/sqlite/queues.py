@@ -104,8 +104,9 @@ class SqliteQueues(SqliteHandle):
             cursor.execute(_SQL["drop_full_buckets"], (now, queue_rows.SWEEP + len(choice.full_ms)))
         self._claims += 1
         if self._claims % queue_rows.TURNS_SWEPT_EVERY == 0:
-            for priority, clock in choice.clocks.items():
-                cursor.execute(_SQL["drop_passed_turns"], (served.namespace, served.task_queue, priority, clock))
+            place, most = (served.namespace, served.task_queue), queue_rows.TURNS_MAX
+            for clock in choice.clocks.items():
+                cursor.execute(_SQL["drop_passed_turns"], (*place, *clock, most))
 
     async def state_limits(self, namespace: str, rules: Mapping[str, LimitRule]) -> None:
         def state(cursor: Cursor) -> None:

@@ -211,10 +211,18 @@ DELETE FROM pledger.bucket WHERE (namespace, limit_name, limit_key) IN (
 );
 
 -- name: drop_passed_turns
--- Of shares that have been away: they re-enter at the clock, as those do of which nothing is known.
+-- Of shares that have been away: they re-enter at the clock, as those do of which nothing is known. And those that are
+-- least ahead, beyond $5 of them.
 DELETE FROM pledger.turn WHERE (namespace, task_queue, priority, share) IN (
     SELECT namespace, task_queue, priority, share FROM pledger.turn
-    WHERE namespace = $1 AND task_queue = $2 AND priority = $3 AND share > '' AND pass <= $4
+    WHERE namespace = $1 AND task_queue = $2 AND priority = $3 AND share > '' AND pass <= greatest(
+        $4,
+        (
+            SELECT ahead.pass FROM pledger.turn AS ahead
+            WHERE ahead.namespace = $1 AND ahead.task_queue = $2 AND ahead.priority = $3 AND ahead.share > ''
+            ORDER BY ahead.pass DESC LIMIT 1 OFFSET $5::bigint
+        )
+    )
     FOR UPDATE SKIP LOCKED
 );
 

@@ -108,8 +108,20 @@ DELETE FROM pledger_bucket WHERE (namespace, limit_name, limit_key) IN (
 );
 
 -- name: drop_passed_turns
--- Of shares that have been away: they re-enter at the clock, as those do of which nothing is known.
-DELETE FROM pledger_turn WHERE namespace = ?1 AND task_queue = ?2 AND priority = ?3 AND share > '' AND pass <= ?4;
+-- Of shares that have been away: they re-enter at the clock, as those do of which nothing is known. And those that are
+-- least ahead, beyond ?5 of them.
+DELETE FROM pledger_turn
+WHERE namespace = ?1 AND task_queue = ?2 AND priority = ?3 AND share > '' AND pass <= max(
+    ?4,
+    coalesce(
+        (
+            SELECT ahead.pass FROM pledger_turn AS ahead
+            WHERE ahead.namespace = ?1 AND ahead.task_queue = ?2 AND ahead.priority = ?3 AND ahead.share > ''
+            ORDER BY ahead.pass DESC LIMIT 1 OFFSET ?5
+        ),
+        ?4
+    )
+);
 
 -- name: state_limit
 INSERT INTO pledger_limit_rule (namespace, name, is_stated, concurrency, rate, per_ms) VALUES (?, ?, 1, ?, ?, ?)
