@@ -221,6 +221,15 @@ async def test_limits_of_an_activity_and_of_a_queue_hold_for_rows_that_state_not
     assert len((await claim_queued(store, session, everything=TWO)).tasks) == 2
 
 
+async def test_what_waits_for_its_limit_does_not_hide_what_is_due_later(store: Store) -> None:
+    """A look tells but of the first that is due: of what waits."""
+    session = await open_session(store)
+    await run_with_tasks(store, session, {}, {}, {"activity_type": "refund", "due_ms": NOW + 50}, {"due_ms": NOW + 60})
+    assert ids((await claim_queued(store, session, every_charge=ONE)).tasks) == [3]
+    claim = await claim_queued(store, session, every_charge=ONE)
+    assert (claim.tasks, claim.waits, claim.due_ms) == ([], True, NOW + 50)
+
+
 @pytest.mark.parametrize("ended", ["requeued", "dropped", "closed", "terminated", "session closed", "lease over"])
 async def test_whatever_ends_an_attempt_frees_its_slot(store: Store, clock: Clock, ended: str) -> None:
     one, two = await open_session(store), await open_session(store, "host:2")

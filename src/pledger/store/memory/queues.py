@@ -23,12 +23,7 @@ def claim_queued(state: State, session_key: int, now_ms: int, served: Served, li
         return Claim([])
     namespace, task_queue = served.namespace, served.task_queue
     queues = state.queues.setdefault(namespace, QueueState())
-    mine = [
-        task
-        for task in queued_tasks(state, namespace)
-        # When the others are due a look tells.
-        if task.task_queue == task_queue and (task.due_ms <= now_ms or lanes.is_apart(task))
-    ]
+    mine = [task for task in queued_tasks(state, namespace) if task.task_queue == task_queue]
     found = Situation(
         now_ms,
         state.clock(),

@@ -104,9 +104,9 @@ class SqliteQueues(SqliteHandle):
             cursor.execute(_SQL["drop_full_buckets"], (now, queue_rows.SWEEP + len(choice.full_ms)))
         self._claims += 1
         if self._claims % queue_rows.TURNS_SWEPT_EVERY == 0:
-            place, most = (served.namespace, served.task_queue), queue_rows.TURNS_MAX
+            queue = (served.namespace, served.task_queue)
             for clock in choice.clocks.items():
-                cursor.execute(_SQL["drop_passed_turns"], (*place, *clock, most))
+                cursor.execute(_SQL["drop_passed_turns"], (*queue, *clock, queue_rows.TURNS_MAX))
 
     async def state_limits(self, namespace: str, rules: Mapping[str, LimitRule]) -> None:
         def state(cursor: Cursor) -> None:
@@ -203,6 +203,7 @@ def _heads(rows: Query, windows: Windows, now_ms: int, served: Served, limit: in
         else:
             windows.pop(window, None)
         heads += [_head(row) for row in rows(_SQL["heads_of_type"], (*window, now_ms, limit, lifted))]
+        heads += [_head(row) for row in rows(_SQL["next_of_type"], (*window, now_ms, lifted))]
     each = lanes.heads_of_each(limit, len(found))
     for name, lane in found:
         heads += [_head(row) for row in rows(_SQL["heads_of_lane"], (*place, name, lane, each, lifted))]

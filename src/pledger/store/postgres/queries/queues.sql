@@ -1,7 +1,8 @@
 -- Task queues whose rows stand in lanes, or whose activities are limited.
 
 -- name: queue_heads
--- What a claim chooses from: the oldest rows of each lane, due or not, and the oldest due rows in no lane. Of each type
+-- What a claim chooses from: the oldest rows of each lane, due or not, and the oldest due rows in no lane, with the one
+-- that is due next (a look tells but of the first that is due, which may wait for a limit). Of each type
 -- ($3) the next $5 lanes after one ($4), found by hopping from one to the next in the index, however many rows each has.
 -- $8: pauses that do not stand in the way; of each row it is looked up (OFFSET 0) whether another one does.
 WITH type AS (
@@ -59,6 +60,18 @@ SELECT head.* FROM type CROSS JOIN LATERAL (
             WHERE paused.run_key = task.run_key AND paused.pause_key <> ALL ($8::bigint[]) OFFSET 0
         )
     ORDER BY due_ms LIMIT $7::bigint
+) AS head
+UNION ALL
+SELECT head.* FROM type CROSS JOIN LATERAL (
+    SELECT run_key, event_id, attempt, activity_type, NULL, due_ms, 1::double precision, cancel_requested
+    FROM pledger.task AS task
+    WHERE state = 'queued' AND namespace = $1 AND task_queue = $2 AND task.activity_type = type.name
+        AND due_ms > $6 AND due_ms < 253402300799000
+        AND NOT EXISTS (
+            SELECT FROM pledger.paused_run AS paused
+            WHERE paused.run_key = task.run_key AND paused.pause_key <> ALL ($8::bigint[]) OFFSET 0
+        )
+    ORDER BY due_ms LIMIT 1
 ) AS head;
 
 -- name: overrides

@@ -44,6 +44,17 @@ WHERE state = 'queued' AND namespace = ?1 AND task_queue = ?2 AND activity_type 
     )
 ORDER BY due_ms LIMIT ?5;
 
+-- name: next_of_type
+-- The one of them that is due next. A look tells but of the first that is due, which may wait for a limit.
+SELECT run_key, event_id, attempt, activity_type, NULL, due_ms, 1.0, cancel_requested FROM pledger_task
+WHERE state = 'queued' AND namespace = ?1 AND task_queue = ?2 AND activity_type = ?3
+    AND due_ms > ?4 AND due_ms < 253402300799000
+    AND NOT EXISTS (
+        SELECT 1 FROM pledger_paused_run AS paused
+        WHERE paused.run_key = pledger_task.run_key AND paused.pause_key NOT IN (SELECT value FROM json_each(?5))
+    )
+ORDER BY due_ms LIMIT 1;
+
 -- name: overrides
 SELECT name, set_concurrency, set_rate, set_per_ms FROM pledger_limit_rule
 WHERE namespace = ? AND is_set;
