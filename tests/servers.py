@@ -1,6 +1,7 @@
 """The PostgreSQL server of a test run: PLEDGER_TEST_POSTGRES, or one out of the wheel that all its processes share.
 
-It is started by the first test that needs one, and stopped where the run was started.
+The latter is started by the first test that needs one, and stopped where the run was started. The former may be given
+with any user, with a password, and with parameters: a test makes other URLs of it with `changed`, and never by hand.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 import psycopg
+import pytest
 
 from pledger.testing.postgres import PostgresServer
 
@@ -29,10 +32,10 @@ _started: list[PostgresServer] = []
 
 
 def url() -> str:
-    """Of a database whose schemas are ours to make."""
+    """Of a database whose schemas are ours to make: for libpq, and with a schema for Pledger."""
     given = os.environ.get(GIVEN)
     if given:
-        return given
+        return changed(given, schema=None)
     place = Path(os.environ[_PLACE])
     with (place / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -52,10 +55,75 @@ def schema() -> Iterator[str]:
     """The URL of a ledger of its own, which is gone afterwards."""
     name = f"test_{os.getpid()}_{next(_numbers)}"
     try:
-        yield f"{url()}?schema={name}"
+        yield changed(url(), schema=name)
     finally:
-        with psycopg.connect(url(), autocommit=True) as connection:
-            connection.execute(f"DROP SCHEMA IF EXISTS {name} CASCADE")
+        admin(f"DROP SCHEMA IF EXISTS {name} CASCADE")
+
+
+# URLs, roles ----------------------------------------------------------------------------------------------------------
+
+
+def changed(
+    url: str,
+    *,
+    user: str | None = None,
+    password: str | None = None,
+    dbname: str | None = None,
+    **parameters: object | None,
+) -> str:
+    """The URL with these in place of its own, wherever they stand in it. parameters: of its query; None takes one out.
+    Another user has the password that is given, or none."""
+    parts = urlsplit(url)
+    query = dict(parse_qsl(parts.query, keep_blank_values=True))
+    netloc, path = parts.netloc, parts.path
+    if user is not None:
+        query.pop("user", None)
+        query.pop("password", None)
+        secret = "" if password is None else f":{quote(password, safe='')}"
+        netloc = f"{quote(user, safe='')}{secret}@{netloc.rpartition('@')[2]}"
+    if dbname is not None:
+        query.pop("dbname", None)
+        path = f"/{quote(dbname, safe='')}"
+    for name, value in parameters.items():
+        query.pop(name, None)
+        if value is not None:
+            query[name] = str(value)
+    return f"{parts.scheme}://{netloc}{path}{'?' if query else ''}{urlencode(query, quote_via=quote)}"
+
+
+def user_of(url: str) -> str:
+    """Who comes with this URL."""
+    parts = urlsplit(url)
+    return unquote(parts.netloc.rpartition("@")[0].partition(":")[0]) or dict(parse_qsl(parts.query))["user"]
+
+
+def admin(sql: str, at: str | None = None) -> list[tuple[object, ...]]:
+    """Run it as the user of the server of the test run, or of another one; rows, if there are any."""
+    with psycopg.connect(at or url(), autocommit=True) as connection:
+        cursor = connection.execute(sql)  # type: ignore[call-overload] # the tests' own text
+        return cursor.fetchall() if cursor.description else []
+
+
+def needs_superuser() -> None:
+    """Skips the test where a given server was given with another user."""
+    if admin("SELECT rolsuper FROM pg_roles WHERE rolname = current_user") != [(True,)]:
+        pytest.skip(f"it makes roles, databases or triggers as a superuser, and the user of {GIVEN} is none")
+
+
+@contextlib.contextmanager
+def role(name: str, at: str | None = None) -> Iterator[Callable[[str], str]]:
+    """A role that may log in, and what makes a URL its own; all that it owns in the database goes with it."""
+    if at is None:
+        needs_superuser()
+    password = f"of {name}"
+    admin(f"CREATE ROLE {name} LOGIN PASSWORD '{password}'", at)
+    try:
+        yield lambda url: changed(url, user=name, password=password)
+    finally:
+        admin(f"DROP OWNED BY {name}; DROP ROLE {name}", at)
+
+
+# Places ---------------------------------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager

@@ -108,7 +108,7 @@ def postgres_ledger(_: Path, __: pytest.MonkeyPatch) -> Ledger:
 
 async def empty_schema(name: str) -> Address:
     """A ledger in a schema of this process, with nothing in it."""
-    address = parse_url(f"{servers.url()}?schema={name}_{os.getpid()}")
+    address = parse_url(servers.changed(servers.url(), schema=f"{name}_{os.getpid()}"))
     store = PostgresStore(address)
     try:
         await store.migrate()

@@ -8,8 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import psycopg
-
+from pledger.store.postgres.address import parse_url
 from tests import servers
 from tests.crashes.test_crash_points import PATIENCE_S, ROOT
 
@@ -35,12 +34,11 @@ def test_killed_at_every_statement_on_sqlite(tmp_path: Path, record_property: Ca
 
 def test_killed_at_every_statement_on_postgresql(record_property: Callable[[str, object], None]) -> None:
     with servers.schema() as url:
-        table = f"{url.partition('schema=')[2]}_sold"
+        table = f"{parse_url(url).schema}_sold"
         try:
             found = kills(sweep(url, table), record_property)
         finally:
-            with psycopg.connect(servers.url(), autocommit=True) as connection:
-                connection.execute(f"DROP TABLE IF EXISTS {table}")
+            servers.admin(f"DROP TABLE IF EXISTS {table}")
     # Before, once sent, and after: each of BEGIN, the limits, two of the user's, what the ledger writes, COMMIT.
     assert min(found.values()) >= 20
 

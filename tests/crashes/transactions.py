@@ -33,6 +33,7 @@ from pledger import Client, RetryPolicy, Worker, activity, workflow
 from pledger.engine.port.answers import Reply
 from pledger.engine.port.operations import FinishTask
 from pledger.history.events import ActivityCompleted
+from pledger.store.postgres.address import parse_url
 from pledger.store.sqlite.guest import Guest
 from pledger.store.sqlite.transactions import SqliteTransaction
 from tests.crashes.statements import Points, watch_postgres, watch_sqlite
@@ -61,7 +62,7 @@ class Place:
 
     @property
     def conninfo(self) -> str:
-        return self.url.partition("?")[0]
+        return parse_url(self.url).conninfo
 
     def insert(self) -> str:
         marks = "%s, %s" if self.is_postgres else "?, ?"

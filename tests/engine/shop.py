@@ -11,6 +11,7 @@ import apsw
 import psycopg
 
 from pledger import Client
+from pledger.store.postgres.address import parse_url
 from tests.engine.harness import Ledger
 
 
@@ -25,6 +26,11 @@ class Shop:
     @property
     def is_postgres(self) -> bool:
         return bool(self.conninfo)
+
+    @property
+    def schema(self) -> str:
+        """Of the ledger, on PostgreSQL."""
+        return parse_url(self.ledger.url).schema
 
     @contextlib.asynccontextmanager
     async def transaction(self, client: Client) -> AsyncIterator[Any]:
@@ -58,11 +64,11 @@ def table_beside(ledger: Ledger) -> Iterator[Shop]:
             made.execute("CREATE TABLE shop_order (id text PRIMARY KEY)")
         yield Shop(ledger)
         return
-    conninfo, _, schema = ledger.url.partition("?schema=")
-    table = f"{schema}_order"
-    with psycopg.connect(conninfo, autocommit=True) as connection:
+    address = parse_url(ledger.url)
+    table = f"{address.schema}_order"
+    with psycopg.connect(address.conninfo, autocommit=True) as connection:
         connection.execute(f"CREATE TABLE {table} (id text PRIMARY KEY)")
         try:
-            yield Shop(ledger, conninfo, table)
+            yield Shop(ledger, address.conninfo, table)
         finally:
             connection.execute(f"DROP TABLE {table}")

@@ -13,6 +13,7 @@ from psycopg.types.numeric import IntLoader
 
 from pledger import Client, SyncClient, connect
 from pledger.errors import StoreUnavailableError, UsageError, WorkflowAlreadyStartedError
+from tests import servers
 from tests.engine.shop import Shop
 from tests.engine.test_transactional_start import UndoError, fulfil, ship
 
@@ -231,13 +232,14 @@ async def test_what_is_no_connection_is_refused(postgres_shop: Shop, tmp_path: A
 
 async def test_a_connection_to_another_database_is_refused_and_goes_on(postgres_shop: Shop) -> None:
     shop = postgres_shop
+    servers.needs_superuser()
     other = f"{shop.table}_elsewhere"
     with psycopg.connect(shop.conninfo, autocommit=True) as admin:
         admin.execute(f"CREATE DATABASE {other}")
         try:
-            elsewhere = psycopg.conninfo.make_conninfo(shop.conninfo, dbname=other)
+            elsewhere = servers.changed(shop.conninfo, dbname=other)
             # A ledger of the same name lies there too.
-            async with connect(f"{_as_url(shop.conninfo, other)}?schema={shop.ledger.url.partition('schema=')[2]}"):
+            async with connect(servers.changed(elsewhere, schema=shop.schema)):
                 pass
             async with shop.ledger.connect() as client:
                 async with await psycopg.AsyncConnection.connect(elsewhere) as connection:
@@ -248,30 +250,22 @@ async def test_a_connection_to_another_database_is_refused_and_goes_on(postgres_
             admin.execute(f"DROP DATABASE {other} WITH (FORCE)")
 
 
-def _as_url(conninfo: str, database: str) -> str:
-    return conninfo.rpartition("/")[0] + f"/{database}"
-
-
 async def test_a_role_that_may_not_write_to_the_ledger_is_told_what_to_ask_for(postgres_shop: Shop) -> None:
     shop = postgres_shop
-    schema, role = shop.ledger.url.partition("schema=")[2], f"{shop.table}_role"
-    with psycopg.connect(shop.conninfo, autocommit=True) as admin:
-        admin.execute(f"CREATE ROLE {role} LOGIN")
-        try:
-            conninfo = psycopg.conninfo.make_conninfo(shop.conninfo, user=role)
-            async with shop.ledger.connect() as client:
-                async with await psycopg.AsyncConnection.connect(conninfo) as connection:
-                    await refused(client, connection, "may not write to the ledger .* GRANT it the role that owns")
-                    assert await (await connection.execute("SELECT 1")).fetchone() == (1,)
-                admin.execute(f"GRANT USAGE ON SCHEMA {schema} TO {role}")
-                admin.execute(f"GRANT SELECT, INSERT, UPDATE ON ALL TABLES IN SCHEMA {schema} TO {role}")
-                async with await psycopg.AsyncConnection.connect(conninfo) as connection:
-                    await refused(client, connection, "may not write to the ledger")  # the sequences
-                admin.execute(f"GRANT USAGE ON ALL SEQUENCES IN SCHEMA {schema} TO {role}")
-                async with await psycopg.AsyncConnection.connect(conninfo) as connection:
-                    assert (await client.start_workflow(fulfil, "o", id="o", connection=connection)).is_new
-        finally:
-            admin.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
+    schema, role = shop.schema, f"{shop.table}_role"
+    with servers.role(role) as as_role:
+        conninfo = as_role(shop.conninfo)
+        async with shop.ledger.connect() as client:
+            async with await psycopg.AsyncConnection.connect(conninfo) as connection:
+                await refused(client, connection, "may not write to the ledger .* GRANT it the role that owns")
+                assert await (await connection.execute("SELECT 1")).fetchone() == (1,)
+            servers.admin(f"GRANT USAGE ON SCHEMA {schema} TO {role}")
+            servers.admin(f"GRANT SELECT, INSERT, UPDATE ON ALL TABLES IN SCHEMA {schema} TO {role}")
+            async with await psycopg.AsyncConnection.connect(conninfo) as connection:
+                await refused(client, connection, "may not write to the ledger")  # the sequences
+            servers.admin(f"GRANT USAGE ON ALL SEQUENCES IN SCHEMA {schema} TO {role}")
+            async with await psycopg.AsyncConnection.connect(conninfo) as connection:
+                assert (await client.start_workflow(fulfil, "o", id="o", connection=connection)).is_new
 
 
 async def test_a_transaction_that_sees_only_its_beginning_starts_nothing_twice(postgres_shop: Shop) -> None:

@@ -143,10 +143,9 @@ async def test_a_start_that_waited_for_another_transaction_finds_what_came_of_it
 
 
 def waits_for_another(shop: Shop) -> bool:
-    schema = shop.ledger.url.partition("schema=")[2]
     with psycopg.connect(shop.conninfo) as connection:
         sql = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND position(%s IN query) > 0"
-        return bool(connection.execute(sql, [f'INSERT INTO "{schema}".chain']).fetchall())
+        return bool(connection.execute(sql, [f'INSERT INTO "{shop.schema}".chain']).fetchall())
 
 
 async def test_a_ledger_in_memory_says_what_it_cannot(ledger: Ledger) -> None:

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
-import psycopg
 import pytest
 
 from pledger import Client, RetryPolicy, Worker, activity, workflow
@@ -17,6 +16,7 @@ from pledger.client import History
 from pledger.engine.port.answers import Reply
 from pledger.errors import ActivityError, InvalidPolicyError, StoreUnavailableError, UsageError
 from pledger.testing import environment
+from tests import servers
 from tests.engine.harness import LEASE, until, worker_process
 from tests.engine.shop import Shop
 
@@ -357,22 +357,18 @@ async def test_a_transaction_elsewhere_is_refused_at_the_start(shop: Shop) -> No
 async def test_as_another_user_of_the_same_database(postgres_shop: Shop) -> None:
     shop = postgres_shop
     role = f"{shop.table}_clerk"
-    with psycopg.connect(shop.conninfo, autocommit=True) as admin:
-        admin.execute(f"CREATE ROLE {role} LOGIN; GRANT postgres TO {role}")
-        try:
-            url = shop.conninfo.replace("postgres@", f"{role}@")
-            run = sold(on_the_loop)
-            async with shop.ledger.connect() as client:
-                options = {"transactions": {"shop": url}}
-                async with shop.ledger.worker(client, run, on_the_loop, **options):
-                    with during(lambda: None):
-                        await client.execute_workflow(run, *arguments(shop), id="o-1")
-                    users = "SELECT usename FROM pg_stat_activity WHERE application_name = 'pledger transaction'"
-                    assert (role,) in admin.execute(users).fetchall()
-                    ledger = await client.ledger()
-                    assert ledger["connections"] <= ledger["connections_max"] == 4
-        finally:
-            admin.execute(f"DROP ROLE {role}")
+    with servers.role(role) as as_role:
+        servers.admin(f"GRANT {servers.user_of(shop.conninfo)} TO {role}")
+        run = sold(on_the_loop)
+        async with shop.ledger.connect() as client:
+            options = {"transactions": {"shop": as_role(shop.conninfo)}}
+            async with shop.ledger.worker(client, run, on_the_loop, **options):
+                with during(lambda: None):
+                    await client.execute_workflow(run, *arguments(shop), id="o-1")
+                users = "SELECT usename FROM pg_stat_activity WHERE application_name = 'pledger transaction'"
+                assert (role,) in servers.admin(users)
+                ledger = await client.ledger()
+                assert ledger["connections"] <= ledger["connections_max"] == 4
     assert shop.orders() == ["o-1"]
 
 

@@ -20,6 +20,7 @@ from pledger.store.losses import JUMP
 from pledger.store.postgres import PostgresStore
 from pledger.store.postgres.budget import CONNECTIONS_MAX, LISTENERS_MAX
 from pledger.testing.postgres import PostgresServer, postgres_server
+from tests import servers
 from tests.engine.harness import until
 from tests.outages.load import (
     RUNS,
@@ -67,7 +68,7 @@ async def test_a_process_never_takes_more_connections_than_it_may(server: Postgr
 async def test_a_server_without_room_for_them_is_waited_for(server: PostgresServer) -> None:
     """All of them are lost, and none is to be had for a while: longer than one attempt, shorter than the lease."""
     admin(server, "CREATE ROLE shop LOGIN; GRANT CREATE ON DATABASE postgres TO shop")
-    async with fleet(server.url.replace("postgres@", "shop@") + "?schema=ledger", workers=1) as [client]:
+    async with fleet(servers.changed(server.url, user="shop", schema="ledger"), workers=1) as [client]:
         working = asyncio.create_task(load(client))
         await half_way()
         admin(server, "ALTER ROLE shop CONNECTION LIMIT 0")

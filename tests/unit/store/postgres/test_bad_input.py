@@ -18,6 +18,7 @@ from pledger.store.postgres.schema import _lock_key
 from pledger.testing.postgres import PostgresServer, postgres_server
 from tests import servers
 from tests.conformance.harness import append, open_session, owned_run, start, write
+from tests.servers import admin
 
 #: ada has a password; bob may have no connection at all; carol may not come from here.
 HBA = """
@@ -49,12 +50,6 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pledger.store.postgres.store.OPENING_PATIENCE_S", 0.0)
 
 
-def admin(sql: str, url: str | None = None) -> list[tuple[object, ...]]:
-    with psycopg.connect(url or servers.url(), autocommit=True) as connection:
-        cursor = connection.execute(sql)  # type: ignore[call-overload] # the tests' own text
-        return cursor.fetchall() if cursor.description else []
-
-
 def has_schema(url: str) -> bool:
     return admin(f"SELECT to_regnamespace('{parse_url(url).schema}')") != [(None,)]
 
@@ -70,32 +65,28 @@ async def refused(url: str, kind: type[errors.PledgerError], *words: str) -> Non
     assert "wrong" not in str(caught.value)
 
 
-def of(server: PostgresServer, user: str, more: str = "") -> str:
-    return server.url.replace("postgres@", f"{user}@", 1) + more
-
-
 # Who may come ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("user", "kind", "words"),
+    ("user", "password", "kind", "words"),
     [
-        ("ada:wrong", errors.StoreError, ('password authentication failed for user "ada"', "correct the URL")),
-        ("ada", errors.StoreError, ("no password supplied", "correct the URL")),
-        ("bob", errors.StoreUnavailableError, ('too many connections for role "bob"', "the limit of the role")),
-        ("carol", errors.StoreError, ("pg_hba.conf rejects connection", "or the server's pg_hba.conf")),
-        ("dan", errors.StoreError, ('role "dan" is not permitted to log in', "correct the URL")),
+        ("ada", "wrong", errors.StoreError, ('password authentication failed for user "ada"', "correct the URL")),
+        ("ada", None, errors.StoreError, ("no password supplied", "correct the URL")),
+        ("bob", None, errors.StoreUnavailableError, ('too many connections for role "bob"', "the limit of the role")),
+        ("carol", None, errors.StoreError, ("pg_hba.conf rejects connection", "or the server's pg_hba.conf")),
+        ("dan", None, errors.StoreError, ('role "dan" is not permitted to log in', "correct the URL")),
     ],
 )
 async def test_a_user_that_the_server_does_not_take(
-    strict: PostgresServer, user: str, kind: type[errors.StoreError], words: tuple[str, ...]
+    strict: PostgresServer, user: str, password: str | None, kind: type[errors.StoreError], words: tuple[str, ...]
 ) -> None:
-    await refused(of(strict, user), kind, *words)
+    await refused(servers.changed(strict.url, user=user, password=password), kind, *words)
 
 
 async def test_the_right_password(strict: PostgresServer) -> None:
     admin("GRANT CREATE ON DATABASE postgres TO ada", strict.url)
-    store = await open_postgres(of(strict, "ada:right", "?schema=of_ada"))
+    store = await open_postgres(servers.changed(strict.url, user="ada", password="right", schema="of_ada"))
     assert await store.now_ms() > 0
     await store.close()
 
@@ -184,32 +175,28 @@ async def test_a_replica_takes_no_writes_until_it_is_promoted(strict: PostgresSe
 
 async def test_a_schema_that_belongs_to_somebody_else_stays_empty(url: str) -> None:
     name = parse_url(url).schema
-    admin(
-        f"DROP ROLE IF EXISTS {name}; CREATE ROLE {name} LOGIN; CREATE SCHEMA {name}; "
-        f"GRANT USAGE ON SCHEMA {name} TO {name}"
-    )
-    theirs = url.replace("postgres@", f"{name}@", 1)
-    await refused(theirs, errors.StoreError, f"permission denied for schema {name}", "must own the schema")
-    assert admin(f"SELECT relname FROM pg_class WHERE relnamespace = '{name}'::regnamespace") == []
-    admin(f"DROP OWNED BY {name}; DROP ROLE {name}")
+    with servers.role(name) as as_them:
+        admin(f"CREATE SCHEMA {name}; GRANT USAGE ON SCHEMA {name} TO {name}")
+        await refused(as_them(url), errors.StoreError, f"permission denied for schema {name}", "must own the schema")
+        assert admin(f"SELECT relname FROM pg_class WHERE relnamespace = '{name}'::regnamespace") == []
 
 
 async def test_a_privilege_that_is_taken_away_is_told_and_blames_no_run(url: str) -> None:
-    store = await open_postgres(url)
-    name = store.address.schema
-    run = await owned_run(store, await open_session(store))
-    admin(f"DROP ROLE IF EXISTS {name}; CREATE ROLE {name} LOGIN; GRANT USAGE ON SCHEMA {name} TO {name}")
-    admin(f"GRANT ALL ON ALL TABLES IN SCHEMA {name} TO {name}; REVOKE INSERT ON {name}.history FROM {name}")
-    theirs = await open_postgres(url.replace("postgres@", f"{name}@", 1))
-    with pytest.raises(
-        errors.StoreUnavailableError, match=r"a privilege is missing .*permission denied for table history"
-    ):
-        await theirs.commit([append(run)])
-    admin(f"GRANT INSERT ON {name}.history TO {name}")
-    assert await write(theirs, append(run)) is Reply.WON
-    for each in (theirs, store):
-        await each.close()
-    admin(f"DROP OWNED BY {name}; DROP ROLE {name}")
+    name = parse_url(url).schema
+    with servers.role(name) as as_them:
+        store = await open_postgres(url)
+        run = await owned_run(store, await open_session(store))
+        admin(f"GRANT USAGE ON SCHEMA {name} TO {name}; GRANT ALL ON ALL TABLES IN SCHEMA {name} TO {name}")
+        admin(f"REVOKE INSERT ON {name}.history FROM {name}")
+        theirs = await open_postgres(as_them(url))
+        with pytest.raises(
+            errors.StoreUnavailableError, match=r"a privilege is missing .*permission denied for table history"
+        ):
+            await theirs.commit([append(run)])
+        admin(f"GRANT INSERT ON {name}.history TO {name}")
+        assert await write(theirs, append(run)) is Reply.WON
+        for each in (theirs, store):
+            await each.close()
 
 
 # A disk, a lock, another ledger ---------------------------------------------------------------------------------------
@@ -247,7 +234,8 @@ async def test_a_lock_of_a_session_that_is_dead_is_named(url: str, monkeypatch: 
     with psycopg.connect(servers.url(), application_name="a dead one", autocommit=True) as holder:
         holder.execute("SELECT pg_advisory_lock(%s)", [_lock_key(parse_url(url).schema)])
         pid = holder.info.backend_pid
-        words = f"pid {pid} (a dead one, 127.0.0.1, idle)", "pg_terminate_backend"
+        [(place,)] = admin(f"SELECT coalesce(host(client_addr), 'local') FROM pg_stat_activity WHERE pid = {pid}")
+        words = f"pid {pid} (a dead one, {place}, idle)", "pg_terminate_backend"
         with monkeypatch.context() as patch:
             patch.setattr("pledger.store.postgres.schema._WAIT_S", 0.05)
             await refused(url, errors.StoreUnavailableError, *words)

@@ -17,6 +17,7 @@ import pytest
 from pledger.engine.port.answers import Existing, Reply, Sent, Started
 from pledger.errors import StoreUnavailableError
 from pledger.store.postgres import PostgresStore, links, open_postgres
+from pledger.store.postgres.address import parse_url
 from pledger.store.postgres.commit import Committer, Doubt, StillRunningError
 from pledger.store.postgres.found import Found
 from tests.conformance.harness import append, claim, open_session, owned_run, ownerless_run, signal, start, write
@@ -26,7 +27,7 @@ from tests.engine.harness import until
 def end_sessions(url: str, purpose: str) -> None:
     """What an administrator, a crash or a broken network does to them; to those of this process, since other tests
     share the server. (Over a Unix socket they have no port.)"""
-    with psycopg.connect(url.partition("?")[0], autocommit=True) as connection:
+    with psycopg.connect(parse_url(url).conninfo, autocommit=True) as connection:
         connection.execute(
             "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity "
             "WHERE application_name = %s AND (client_port = ANY(%s) OR client_port = -1)",
@@ -230,7 +231,7 @@ async def test_who_stands_still_between_two_round_trips_holds_no_lock_for_long(
         """The process is stopped as soon as the first answer is there: nothing of it runs."""
         monkeypatch.setattr(Found, "take", found)
         time.sleep(0.5)  # real: it is the server's clock that counts
-        with psycopg.connect(url.partition("?")[0]) as connection:
+        with psycopg.connect(still.address.conninfo) as connection:
             sessions.extend(connection.execute("SELECT state FROM pg_stat_activity WHERE pid = %s", [pid]))
         found(self, *args)
 
@@ -272,7 +273,7 @@ async def test_a_server_goes_on_with_what_a_lost_connection_has_asked(url: str) 
     run = await ownerless_run(store)
     assert store._writer._connection is not None
     pgconn = store._writer._connection.pgconn
-    place, _, schema = url.partition("?schema=")
+    place, schema = store.address.conninfo, store.address.schema
     with psycopg.connect(place) as lock, psycopg.connect(place, autocommit=True) as watch:
         lock.execute(f"SELECT FROM {schema}.session FOR UPDATE")  # type: ignore[call-overload]
         claiming = asyncio.create_task(claim(store, session))
