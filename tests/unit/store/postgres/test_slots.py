@@ -40,12 +40,15 @@ class Claimers:
         return await store.claim_queued(ask._session_key, NOW, ask._served, 5, bounds)
 
     async def until_second_waits(self) -> None:
-        """For a lock that the first one holds."""
-        waiting = "wait_event_type = 'Lock' AND application_name = 'pledger writer'"
-        sql = f"SELECT count(*) FROM pg_stat_activity WHERE {waiting}"
+        """For a lock that the first one holds: its own connection, and nobody else's on a server that many share."""
+        first, second = (store._writer._connection for store in (self.first, self.second))
+        assert first is not None
+        assert second is not None
+        sql = "SELECT $1::integer = ANY (pg_blocking_pids($2::integer))"
+        pids = [first.info.backend_pid, second.info.backend_pid]
 
         async def waits() -> bool:
-            return await self.first._read_sql(self.first._reader, sql, []) != [(0,)]
+            return await self.first._read_sql(self.first._reader, sql, pids) == [(True,)]
 
         await until(waits)
 
