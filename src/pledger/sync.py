@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import inspect
 import logging
+import os
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from datetime import timedelta
@@ -58,6 +59,7 @@ class SyncClient:
         durability: str = "power",
         payload_bytes_max: int = payloads.PAYLOAD_BYTES_MAX,
     ) -> None:
+        self._pid = os.getpid()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="pledger-sync-client", daemon=True)
         self._thread.start()
@@ -78,8 +80,8 @@ class SyncClient:
         self.close()
 
     def close(self) -> None:
-        """Write what was asked, then let go of the ledger."""
-        if not self._loop.is_closed():
+        """Write what was asked, then let go of the ledger. In a forked child: nothing, it is all the parent's."""
+        if os.getpid() == self._pid and not self._loop.is_closed():
             try:
                 self._wait(self._stack.aclose())
             finally:
@@ -175,19 +177,27 @@ class SyncClient:
         self._wait(self._client.reset_limit(name))
 
     def _wait(self, call: Any) -> Any:
-        if self._loop.is_closed() or threading.current_thread() is self._thread:
+        if (why_not := self._unusable()) is not None:
             if inspect.iscoroutine(call):
                 call.close()
-            raise UsageError(
-                "this SyncClient is closed; open another one"
-                if self._loop.is_closed()
-                else "SyncClient was called from its own loop; use the async client there"
-            )
+            raise UsageError(why_not)
 
         async def awaited() -> Any:
             return await call
 
         return asyncio.run_coroutine_threadsafe(awaited(), self._loop).result()
+
+    def _unusable(self) -> str | None:
+        if os.getpid() != self._pid:  # its thread is not here: who waits for it would wait for ever
+            return (
+                "this SyncClient was opened before this process forked, and works in its parent alone; open one in "
+                "each process, after the fork"
+            )
+        if self._loop.is_closed():
+            return "this SyncClient is closed; open another one"
+        if threading.current_thread() is self._thread:
+            return "SyncClient was called from its own loop; use the async client there"
+        return None
 
     def _stop(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -293,7 +303,14 @@ def run(
                 telling.cancel()
                 await asyncio.wait([telling])
 
-    return asyncio.run(main())
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(main())
+    raise UsageError(
+        "pledger.run() runs a loop of its own, and this thread runs one already (a notebook, an async function): use "
+        "`async with pledger.connect(...) as client, Worker(client, ...)` there, or call it in another thread"
+    )
 
 
 async def _tell_holder(client: Client, handle: WorkflowHandle[Any]) -> None:

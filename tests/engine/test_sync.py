@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -115,6 +117,35 @@ def test_closing_twice_is_harmless(ledger: Ledger) -> None:
     client.close()
     with pytest.raises(UsageError, match="this SyncClient is closed; open another one"):
         client.count()
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+def test_a_client_that_was_opened_before_a_fork_says_so(ledger: Ledger) -> None:
+    """A server that forks its workers, with a client that its module has opened: the thread of it stays behind."""
+    with SyncClient(ledger.url) as client:
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child == 0:
+            try:
+                client.count()
+            except UsageError as error:
+                os.write(writing, str(error).encode())
+            client.close()
+            os._exit(0)
+        os.close(writing)
+        os.waitpid(child, 0)
+        assert b"was opened before this process forked" in os.read(reading, 1_000)
+        os.close(reading)
+        assert client.count() == 0
+
+
+async def test_a_notebook_whose_loop_runs_already(file_ledger: Ledger) -> None:
+    with worker_process(file_ledger, fulfil, charge), SyncClient(file_ledger.url) as client:
+        assert client.execute_workflow(fulfil, "A1", id="order-1") == "receipt for A1"
+    with pytest.raises(UsageError, match="this thread runs one already"):
+        pledger.run(fulfil, "A1", id="order-1", url=file_ledger.url)
+    again = await asyncio.to_thread(pledger.run, fulfil, "A1", id="order-1", url=file_ledger.url)
+    assert again == "receipt for A1"
 
 
 # pledger.run ----------------------------------------------------------------------------------------------------------
