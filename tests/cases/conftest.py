@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import inspect
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from datetime import timedelta
@@ -15,11 +16,28 @@ import pytest
 from pledger.testing import Environment, environment
 from tests.cases.virtual import InAFile
 from tests.conformance.harness import Ledger as PortLedger
-from tests.conformance.harness import memory_ledger, sqlite_ledger
-from tests.engine.conftest import lasting, place, pytest_pyfunc_call
-from tests.engine.harness import Ledger
+from tests.conformance.harness import memory_ledger, postgres_ledger, sqlite_ledger
+from tests.engine.conftest import lasting, place
+from tests.engine.harness import PATIENCE_S, Ledger
 
-__all__ = ["pytest_pyfunc_call"]
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run an async test on a loop of its own, and close the stores that it has opened: they are of that loop."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
+    opened = pyfuncitem.funcargs.get("port_ledger")
+
+    async def run() -> None:
+        try:
+            await asyncio.wait_for(pyfuncitem.obj(**arguments), PATIENCE_S)
+        finally:
+            if isinstance(opened, PortLedger):
+                await opened.close()
+
+    asyncio.run(run())
+    return True
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
@@ -49,11 +67,8 @@ def virtual(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable
         yield open_one
 
 
-@pytest.fixture(params=[memory_ledger, sqlite_ledger], ids=["memory", "sqlite"])
-def port_ledger(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[PortLedger]:
+@pytest.fixture(params=[memory_ledger, sqlite_ledger, postgres_ledger], ids=["memory", "sqlite", "postgres"])
+def port_ledger(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PortLedger:
     """The store itself, without an engine; its clock is the test's."""
-    opened = request.param(tmp_path, monkeypatch)
-    yield opened
-    asyncio.run(opened.close())
+    opened: PortLedger = request.param(tmp_path, monkeypatch)
+    return opened

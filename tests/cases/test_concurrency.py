@@ -57,7 +57,7 @@ async def long_step() -> None:
     await ten_seconds()
 
 
-STORES = pytest.mark.parametrize("store", ["memory", "sqlite"])
+STORES = pytest.mark.parametrize("store", ["memory", "sqlite", "postgres"])
 
 
 def simulated(seed: int, lease_s: int, store: str) -> Simulation:

@@ -8,6 +8,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from tests.features import stale
+
 TESTS = Path(__file__).parents[1]
 ROOT = TESTS.parent
 HERE = Path(__file__).parent
@@ -57,6 +59,11 @@ def test_every_row_says_why() -> None:
             assert all(row.values()), row
             if kind == "deviation":
                 assert (ROOT / row["documented"]).is_file()
+
+
+def test_what_waits_waits_for_what_is_not_there() -> None:
+    for row in [*TABLE["waiting"], *TABLE["part"]]:
+        assert stale(row["missing"].split(", ")) == [], f"it is there: test this, and take it out: {row}"
 
 
 def test_ids_are_found_in_names_of_tests() -> None:

@@ -391,7 +391,7 @@ async def a_step_a_minute(rounds: int) -> list[int]:
     return done
 
 
-@pytest.mark.parametrize("store", ["memory", "sqlite"])
+@pytest.mark.parametrize("store", ["memory", "sqlite", "postgres"])
 @pytest.mark.parametrize("seed", range(3))
 def test_STO_09_what_the_workers_clocks_show_moves_nothing(
     seed: int, store: str, monkeypatch: pytest.MonkeyPatch
@@ -438,16 +438,33 @@ def test_STO_09_a_large_skew_is_reported(virtual: Virtual, caplog: pytest.LogCap
     assert "the ledger's clock went back by 3600.0 s" in told[1]
 
 
-def test_STO_09_leases_are_written_and_compared_by_the_stores_clock_in_one_statement() -> None:
+#: Of each database: its own clock, and the statements that write or compare the end of a lease.
+JUDGES = {
+    "sqlite": (
+        "(SELECT now_ms FROM pledger_clock)",
+        {"open_session", "renew_session", "has_expired_session", "end_expired_sessions", "look"},
+    ),
+    "postgres": ("pledger.now_ms()", {"open_session", "renew_session", "end_expired_sessions", "look"}),
+}
+
+
+@pytest.mark.parametrize("database", JUDGES)
+def test_STO_09_leases_are_written_and_compared_by_the_stores_clock_in_one_statement(database: str) -> None:
+    clock, names = JUDGES[database]
     leases = {
         name: text
-        for name, text in load_queries("pledger.store.sqlite", "sessions").items()
-        if re.search(r"pledger_session\b", text)
+        for name, text in load_queries(f"pledger.store.{database}", "sessions").items()
+        if re.search(r"pledger[_.]session\b", text)
     }
-    judging = {name: text for name, text in leases.items() if "expires_ms" in text and name != "read_sessions"}
-    assert judging.keys() == {"open_session", "renew_session", "has_expired_session", "end_expired_sessions", "look"}
+    # The others only show when a lease is over, or give it up.
+    judging = {
+        name: text
+        for name, text in leases.items()
+        if "expires_ms" in text and name not in {"read_sessions", "end_session"}
+    }
+    assert judging.keys() == names
     for text in judging.values():
-        assert "(SELECT now_ms FROM pledger_clock)" in text
+        assert clock in text
     # Nobody tells the store the time with it: there is no such argument. (That of a look is for what is due.)
     for verb in (Store.open_session, Store.renew_session, Store.bury_sessions):
         assert not {"now_ms", "time_ms"} & inspect.signature(verb).parameters.keys()

@@ -11,6 +11,9 @@ from pathlib import Path
 
 import apsw
 
+from pledger.engine.port.answers import Existing, Reply, Started
+from pledger.engine.port.operations import Release
+from pledger.engine.port.verbs import Store
 from pledger.store.postgres import PostgresStore
 from pledger.store.postgres.address import parse_url
 from pledger.store.postgres.schema import migrate as migrate_postgres
@@ -19,7 +22,22 @@ from pledger.store.sqlfiles import load_migrations
 from pledger.store.sqlite import open_sqlite
 from pledger.store.sqlite.schema import migrate as migrate_sqlite
 from tests import servers
-from tests.conformance.harness import TABLES, Clock, Ledger, emptied
+from tests.conformance.harness import (
+    NOW,
+    TABLES,
+    Clock,
+    Ledger,
+    append,
+    claim,
+    claim_tasks,
+    emptied,
+    open_session,
+    owned_run,
+    signal,
+    start,
+    task,
+    write,
+)
 
 #: To every table: a column that may be NULL, one with a constant default, an index; and a table beside them.
 SQLITE = "\n".join(
@@ -44,6 +62,31 @@ CREATE TABLE {schema}.later (run_key bigint PRIMARY KEY REFERENCES {schema}.run 
 """
 
 
+# And as an earlier one has left them ----------------------------------------------------------------------------------
+
+
+async def leave_a_run(store: Store) -> None:
+    """With a step, a message and an activity that waits; its worker has gone."""
+    session = await open_session(store)
+    run = await owned_run(store, session)
+    assert await write(store, append(run, tasks=[task(run, 3)])) is Reply.WON
+    await write(store, signal(run))
+    await write(store, Release(run.run_key, run.fence, NOW))
+    await store.close_session(session)
+
+
+async def go_on(store: Store) -> None:
+    """With what `leave_a_run` has left: nothing is lost, and everything is as usual."""
+    session = await open_session(store)
+    [run] = await claim(store, session)
+    assert (run.workflow_id, run.last_event, len(await store.read_history(run.run_key))) == ("order-1", 4, 2)
+    assert [each.message_id for each in await store.read_inbox(run.chain_key)] == ["m-1"]
+    assert [each.event_id for each in await claim_tasks(store, session)] == [3]
+    assert await write(store, append(run)) is Reply.WON
+    assert isinstance(await write(store, start("order-2")), Started)
+    assert isinstance(await write(store, start()), Existing)
+
+
 def later_sqlite(directory: Path) -> Ledger:
     clock = Clock()
     path = directory / "ledger.db"
@@ -56,7 +99,7 @@ def later_sqlite(directory: Path) -> Ledger:
 
 def later_postgres(_: Path) -> Ledger:
     clock = Clock()
-    address = parse_url(f"{servers.url()}?schema=later_{os.getpid()}")
+    address = parse_url(servers.changed(servers.url(), schema=f"later_{os.getpid()}"))
     asyncio.run(_migrate(PostgresStore(address)))
     return Ledger(clock, lambda: PostgresStore(address, clock=clock))
 

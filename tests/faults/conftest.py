@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.cases.conftest import ledger, pytest_pyfunc_call, virtual
+from tests.cases.conftest import ledger, port_ledger, pytest_pyfunc_call, virtual
 
-__all__ = ["ledger", "pytest_pyfunc_call", "virtual"]
+__all__ = ["ledger", "port_ledger", "pytest_pyfunc_call", "virtual"]

@@ -1,4 +1,4 @@
-"""F21: ten times what there is room for, and ten thousand things due at one moment."""
+"""F21: ten times what there is room for; ten thousand things that are due at one moment, or wait for one key."""
 
 from __future__ import annotations
 
@@ -10,8 +10,25 @@ import pytest
 
 from pledger import activity, workflow
 from pledger.engine.limits import Limits
+from pledger.engine.port.answers import Reply, Started
+from pledger.engine.port.operations import Append, FinishTask, Release
+from pledger.history.placement import LimitRule
 from pledger.testing import Environment, Faults, Simulation
 from tests.cases.harness import BEGAN
+from tests.conformance.harness import (
+    NOW,
+    append,
+    claim,
+    claim_queued,
+    open_session,
+    owned_run,
+    placed,
+    start,
+    step,
+    task,
+    write,
+)
+from tests.conformance.harness import Ledger as PortLedger
 from tests.engine.harness import Ledger
 
 Virtual = Callable[..., Environment]
@@ -61,6 +78,47 @@ def test_two_thousand_runs_due_at_one_moment_are_claimed_in_their_turn(virtual: 
     assert len(engine.runs.active) == 0
     assert [handle.result() for handle in handles] == [3_600] * 2_000
     assert env.count("status = 'completed'") == 2_000
+
+
+async def test_what_is_due_at_one_moment_is_shared_out_once(port_ledger: PortLedger) -> None:
+    """Two thousand runs whose timers are of one millisecond, and two workers, each of which takes a hundred at a time:
+    not one before its time, each once. (A hundred thousand asleep, ten thousand of them due: benchmark W11.)"""
+    one, other = port_ledger.open(), port_ledger.open()
+    sessions = [await open_session(one), await open_session(other)]
+    due_ms = NOW + 60_000
+    ids = [f"run-{number}" for number in range(2_000)]
+    starts = [start(each, owner=sessions[0], first=Append(0, 0, 0, step(1), 2, None, NOW)) for each in ids]
+    born = await one.commit(starts)
+    await one.commit([Release(each.run_key, 1, due_ms) for each in born if isinstance(each, Started)])
+    for store, session in zip((one, other), sessions, strict=True):
+        assert await claim(store, session, due_ms - 1) == []
+    taken: list[str] = []
+    while rows := [*await claim(one, sessions[0], due_ms), *await claim(other, sessions[1], due_ms)]:
+        assert len(rows) <= 200
+        taken += [row.workflow_id for row in rows]
+    assert sorted(taken) == sorted(ids)
+
+
+async def test_ten_thousand_waiters_on_one_key_go_one_slot_at_a_time(port_ledger: PortLedger) -> None:
+    """Three slots: never a fourth, a slot that is free goes to who waits longest, and nobody of another key waits."""
+    store = port_ledger.open()
+    session = await open_session(store)
+    run = await owned_run(store, session)
+    rows = [task(run, n, due_ms=NOW - 20_000 + n, **placed(3, "", 1.0, ("flow", "a"))) for n in range(3, 10_003)]
+    await write(store, append(run, tasks=[*rows, task(run, 10_003, **placed(3, "", 1.0, ("flow", "b")))]))
+    rule = LimitRule(concurrency=3)
+    begun = (await claim_queued(store, session, flow=rule)).tasks
+    assert sorted(row.event_id for row in begun) == [3, 4, 5, 10_003]
+    running = [row for row in begun if row.event_id != 10_003]
+    for following in range(6, 11):
+        assert (await claim_queued(store, session, flow=rule)).tasks == []
+        ended = running.pop(0)
+        assert ended.owner is not None
+        finished = FinishTask(ended.run_key, ended.event_id, ended.attempt, ended.owner, b"result")
+        assert await write(store, finished) is Reply.WON
+        [row] = (await claim_queued(store, session, flow=rule)).tasks
+        assert row.event_id == following
+        running.append(row)
 
 
 @activity.defn
@@ -125,7 +183,7 @@ async def test_a_burst_of_messages_to_one_run_arrives_whole_and_in_order(ledger:
     assert [number for number in got if number >= 200] == [*range(200, 400)]
 
 
-@pytest.mark.parametrize("store", ["memory", "sqlite"])
+@pytest.mark.parametrize("store", ["memory", "sqlite", "postgres"])
 @pytest.mark.parametrize("seed", range(4))
 def test_a_burst_holds_under_faults(seed: int, store: str) -> None:
     """Three workers with two slots each get sixty steps at one moment, and some of them die of other things."""

@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import os
+import resource
 import signal
 import sys
 import threading
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
@@ -57,6 +59,9 @@ def throw(error: BaseException) -> NoReturn:
     raise error
 
 
+#: Of address space, beyond what its process has when the step begins.
+GREED_BYTES = 64 * 2**20
+
 #: On the loop it is the user at the keyboard, and ends the program as it does everywhere.
 ONLY_IN_A_THREAD = "raises an interrupt"
 
@@ -70,6 +75,7 @@ DEEDS: dict[str, tuple[Callable[[], Any], str]] = {
     "raises the end of a generator": (lambda: throw(GeneratorExit()), "GeneratorExit"),
     "raises a million letters": (lambda: throw(ValueError("x" * 1_000_000)), "ValueError"),
     "exits": (lambda: sys.exit(3), "SystemExit"),
+    "asks for more memory than there is": (lambda: bytearray(2**60), "MemoryError"),
     "recurses for ever": (recursion, "RecursionError"),
     "gives an oversize result": (lambda: "x" * (payloads.PAYLOAD_BYTES_MAX + 1), "PayloadTooLargeError"),
     "gives an object": (object, "PayloadError"),
@@ -244,3 +250,33 @@ async def test_a_step_that_ends_its_own_process_ends_nothing_else(ledger: Ledger
         attempts, told, after = await client.execute_workflow(outlives_its_steps, which, id="order-1")
     assert (attempts, after) == (2, "all is well")
     assert told.endswith("ended without an answer; its effect is unknown")
+
+
+# Memory ---------------------------------------------------------------------------------------------------------------
+
+
+@activity.defn(executor="process", retry_policy=RetryPolicy(maximum_attempts=1))
+def eats_memory() -> int:
+    """Small pieces, so that at the end there is no room even for a word."""
+    in_use = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (in_use + GREED_BYTES, in_use + GREED_BYTES))
+    eaten: list[Any] = []
+    while True:
+        eaten = [eaten, bytearray(4_000)]
+
+
+@workflow.defn
+async def outlives_its_greed() -> list[Any]:
+    try:
+        return [await eats_memory()]
+    except errors.ActivityError as error:
+        cause = error.__cause__
+        return [getattr(cause, "type", type(cause).__name__), error.attempt, await harmless()]
+
+
+@pytest.mark.parametrize("ledger", ["sqlite"], indirect=True)
+async def test_a_step_that_eats_memory_ends_at_its_processs_limit(ledger: Ledger) -> None:
+    """It has a limit of its own; where there is none the system kills the process: that is the step above."""
+    async with ledger.connect() as client, ledger.worker(client, outlives_its_greed, eats_memory, harmless):
+        told = await client.execute_workflow(outlives_its_greed, id="order-1")
+    assert told == ["MemoryError", 1, "all is well"]

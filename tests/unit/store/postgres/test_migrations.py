@@ -15,7 +15,7 @@ from pledger.store.postgres.schema import migrate, schema_version
 from pledger.store.postgres.statements import load_steps
 from tests import servers
 from tests.conformance.harness import append, open_session, owned_run, signal, start, write
-from tests.conformance.later import POSTGRES
+from tests.conformance.later import POSTGRES, go_on, leave_a_run
 
 
 async def connected(address: Address, name: str = "migrates") -> psycopg.AsyncConnection[tuple[object, ...]]:
@@ -70,6 +70,32 @@ async def test_who_is_at_work_goes_on_while_a_newer_version_migrates(url: str) -
     assert (await late.read_run(run.run_key)).last_event > run.last_event
     for each in (store, late):
         await each.close()
+
+
+async def test_a_ledger_of_an_earlier_schema_goes_on(url: str) -> None:
+    """Of some; SQLite's are all tried."""
+    newest = await open_postgres(url)
+    await leave_a_run(newest)
+    steps = load_steps(f"{newest.address.schema}_earlier")
+    earlier = parse_url(servers.changed(url, schema=f"{newest.address.schema}_earlier"))
+    for version in {1, len(steps) // 2, len(steps) - 1}:
+        async with await connected(earlier) as connection:
+            assert await migrate(connection, earlier, steps[:version]) == version
+            columns = (
+                "SELECT relname, string_agg(quote_ident(attname), ', ') FROM pg_class JOIN pg_attribute ON attrelid = "
+                "pg_class.oid WHERE relnamespace = $1::regnamespace AND relkind = 'r' AND relname <> 'meta' AND "
+                "attnum > 0 AND NOT attisdropped GROUP BY pg_class.oid, relname ORDER BY pg_class.oid"
+            )
+            for table, names in await (await connection.execute(columns, [earlier.schema])).fetchall():
+                await connection.execute(
+                    f"INSERT INTO {earlier.schema}.{table} ({names}) OVERRIDING SYSTEM VALUE "  # type: ignore[arg-type]
+                    f"SELECT {names} FROM {newest.address.schema}.{table}"
+                )
+        store = await open_postgres(servers.changed(url, schema=earlier.schema))
+        await go_on(store)
+        await store.close()
+        servers.admin(f"DROP SCHEMA {earlier.schema} CASCADE")
+    await newest.close()
 
 
 async def test_a_migration_gives_way_to_who_holds_a_table(url: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import apsw
@@ -11,6 +12,7 @@ from pledger.errors import SchemaVersionError
 from pledger.store.sqlfiles import load_migrations
 from pledger.store.sqlite import open_sqlite
 from pledger.store.sqlite.schema import migrate, schema_version
+from tests.conformance.later import go_on, leave_a_run
 
 
 def schema(connection: apsw.Connection) -> list[tuple[object, ...]]:
@@ -70,6 +72,27 @@ def test_a_process_killed_in_a_migration_leaves_nothing(path: Path) -> None:
     survivor = apsw.Connection(str(copy))
     assert schema(survivor) == []
     assert migrate(survivor, "x") == len(load_migrations("pledger.store.sqlite"))
+
+
+@pytest.mark.parametrize("version", range(1, len(load_migrations("pledger.store.sqlite"))))
+async def test_a_ledger_of_an_earlier_schema_goes_on(path: Path, version: int) -> None:
+    newest = path.parent / "newest.db"
+    store = open_sqlite(newest)
+    await leave_a_run(store)
+    await store.close()
+    with contextlib.closing(apsw.Connection(str(path))) as earlier:
+        earlier.pragma("journal_mode", "wal")
+        migrate(earlier, "x", load_migrations("pledger.store.sqlite")[:version])
+        earlier.execute("ATTACH ? AS newest", [str(newest)])
+        tables = "SELECT name FROM main.sqlite_schema WHERE type = 'table' AND name <> 'pledger_meta' ORDER BY rowid"
+        for table in [name for (name,) in earlier.execute(tables)]:
+            names = [name for _, name, *_ in earlier.execute(f"PRAGMA main.table_info({table})")]
+            earlier.execute(
+                f"INSERT INTO main.{table} ({', '.join(names)}) SELECT {', '.join(names)} FROM newest.{table}"
+            )
+    store = open_sqlite(path)
+    await go_on(store)
+    await store.close()
 
 
 async def test_an_application_may_keep_its_tables_in_the_file(path: Path) -> None:
