@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from pledger import RetryPolicy, activity, workflow
 from pledger.errors import ActivityError, ApplicationError
 from pledger.testing import Caller, outside
+from pledger.testing.journal import Then
 
 #: ["kind", parameters or programs...]
 Program: TypeAlias = list[Any]
@@ -278,6 +279,23 @@ _DO: Final[dict[str, Callable[..., Awaitable[Any]]]] = {
     "shielded": Interpreter.shielded,
     "finally": Interpreter.in_the_end,
 }
+
+
+#: How a client ends a run that is in its way, and how many seconds after its start.
+ENDS: Final = st.tuples(st.sampled_from(["cancel", "terminate"]), st.sampled_from([0.0, 0.02, 0.2, 1.0, 3.0]))
+
+
+def call_and_end(how: str, after_s: float) -> Then:
+    """The signals, and in the midst of them the end."""
+
+    async def end(caller: Caller) -> None:
+        await asyncio.sleep(after_s)
+        await (caller.cancel("enough") if how == "cancel" else caller.terminate("enough"))
+
+    async def both(caller: Caller) -> None:
+        await asyncio.gather(call(caller), end(caller))
+
+    return both
 
 
 async def call(caller: Caller) -> None:

@@ -10,13 +10,25 @@ from hypothesis import strategies as st
 
 from pledger.client import History
 from pledger.history import transition
+from pledger.history.events import CancelRequested, RunTerminated
 from pledger.history.state import fold
 from pledger.history.transition import Transition
 from pledger.machine.context import RunIdentity
 from pledger.machine.definitions import WorkflowDefinition
 from pledger.machine.machine import Machine
 from pledger.testing import Faults, Simulation, replay
-from tests.properties.programs import ACTIVITIES, PROGRAMS, Interpreter, Program, RefusedError, call, expected
+from pledger.testing.journal import Then
+from tests.properties.programs import (
+    ACTIVITIES,
+    ENDS,
+    PROGRAMS,
+    Interpreter,
+    Program,
+    RefusedError,
+    call,
+    call_and_end,
+    expected,
+)
 
 #: Workers die and stand still, and answers are lost: more often than in any life.
 TROUBLE = Faults(
@@ -27,7 +39,7 @@ SEEDS = st.integers(0, 2**32)
 FEWER = settings(max_examples=settings().max_examples // 2)
 
 
-def run(program: Program, seed: int, faults: Faults) -> Simulation:
+def run(program: Program, seed: int, faults: Faults, then: Then = call) -> Simulation:
     """Run it in a simulation, which replays its history too, and holds it against every promise."""
     sim = Simulation(
         seed,
@@ -37,7 +49,7 @@ def run(program: Program, seed: int, faults: Faults) -> Simulation:
         workers=2,
         settle=timedelta(hours=1),
     )
-    sim.start(Interpreter, program, id="program", then=call)
+    sim.start(Interpreter, program, id="program", then=then)
     sim.run_until_idle()
     sim.check()
     return sim
@@ -81,6 +93,24 @@ def test_a_program_gives_what_it_must(program: Program, seed: int) -> None:
 @example(["finally", ["group", ["fail", 1], ["flaky", 2], ["sleep", 3000]], ["lock", ["plain", 1], ["act", 2]]], 2)
 def test_a_program_gives_the_same_while_its_workers_die(program: Program, seed: int) -> None:
     assert result(run(program, seed, TROUBLE)) == right_result(program)
+
+
+@given(program=PROGRAMS, seed=SEEDS, end=ENDS)
+@settings(max_examples=settings().max_examples // 3)
+@example(["finally", ["group", ["sleep", 3000], ["signals", 3]], ["fail", 1]], 3, ("cancel", 0.2))
+@example(["gather", ["flaky", 1], ["shielded", ["plain", 2]], ["expiring", ["queue", 3], 500]], 4, ("terminate", 0.02))
+def test_a_program_that_a_client_ends_is_at_its_end(program: Program, seed: int, end: tuple[str, float]) -> None:
+    """Cancelled code cleans up, and may give anything then; code that was not told gives what it must."""
+    sim = run(program, seed, TROUBLE, call_and_end(*end))
+    value = result(sim)
+    [row] = sim.state.runs.values()
+    assert row.status in {"completed", "cancelled" if end[0] == "cancel" else "terminated"}
+    told = [each for transition in history(sim).transitions for each in transition.inputs]
+    was_told = any(isinstance(each, CancelRequested | RunTerminated) for each in told)
+    assert was_told or value == right_result(program)
+    # Each message that it was sent has its verdict; nothing of it is left to do.
+    assert not sim.state.tasks.get(row.run_key)
+    assert not [each for each in sim.state.inboxes[row.chain_key].values() if each.verdict is None]
 
 
 @given(program=PROGRAMS, seed=SEEDS, data=st.data())

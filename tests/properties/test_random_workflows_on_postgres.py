@@ -15,7 +15,8 @@ import pytest
 from hypothesis import given, settings
 
 from pledger import Client, activity
-from pledger.errors import ApplicationError, RunClosedError
+from pledger.client import WorkflowHandle
+from pledger.errors import ApplicationError, RunClosedError, WorkflowFailedError
 from pledger.testing import replay
 from tests import servers
 from tests.engine.harness import Ledger, WorkerProcess, until, worker_process
@@ -25,6 +26,8 @@ from tests.properties.test_random_workflows import right_result
 #: Programs of one test: of those that are drawn, the largest ones.
 DRAWN: Final = 250
 BESIDE: Final = 25
+#: Of some programs: how a client ends them.
+HOW_ENDED: Final = {1: "cancelled", 3: "terminated"}
 #: The longest delay of a program, in ms.
 SHORT_MS: Final = 30
 
@@ -89,10 +92,26 @@ async def run(client: Client, number: int, program: Program) -> tuple[Any, Any]:
     with contextlib.suppress(RunClosedError):  # many do not wait for any
         for call in range(CALLS):
             await handle.signal(Interpreter.call, call, message_id=f"call-{call}")
-    result = await handle.result()
+    if (how := HOW_ENDED.get(number % 5)) is not None:
+        await asyncio.sleep(number * 0.003)
+        with contextlib.suppress(RunClosedError):
+            await (handle.cancel("enough") if how == "cancelled" else handle.terminate("enough"))
+    result, right = await _end(handle, how), right_result(program)
     history = await handle.history()
     assert replay(history, Interpreter) == len(history.events)
-    return result, right_result(program)
+    # What cancelled code gives is its own business.
+    is_told = any(each.type == "CancelRequested" for each in history.events)
+    return result, result if result == how or is_told else right
+
+
+async def _end(handle: WorkflowHandle[Any], how: str | None) -> Any:
+    """Its result, or how it was ended."""
+    try:
+        return await handle.result()
+    except WorkflowFailedError as error:
+        if error.status != how:
+            raise
+        return how
 
 
 async def run_all(client: Client, programs: list[Program]) -> None:
