@@ -9,10 +9,10 @@ import pytest
 from msgspec.structs import replace
 
 from pledger.engine.budgets import Budgets
-from pledger.engine.port import circuit, gates, lanes
+from pledger.engine.port import choosing, circuit, gates
 from pledger.engine.port.circuit import Dependency
 from pledger.engine.port.gates import Gates
-from pledger.engine.port.lanes import Slot, SlotKey
+from pledger.engine.port.lanes import Choice, Situation, Slot, SlotKey
 from pledger.store.memory import State, queues
 from pledger.store.memory.state import QueueState
 from pledger.testing import Faults
@@ -30,8 +30,8 @@ def an_open_circuit_is_never_tried(patch: pytest.MonkeyPatch) -> None:
 
 def probes_are_not_counted(patch: pytest.MonkeyPatch) -> None:
     """A circuit that is half open lets all through."""
-    patch.setattr(lanes._Limits, "in_use", lambda self, use: 0)
-    patch.setattr(lanes._Limits, "_rule", lambda self, use: self._rules.get(use[0]))
+    patch.setattr(choosing._Limits, "in_use", lambda self, use: 0)
+    patch.setattr(choosing._Limits, "_rule", lambda self, use: self._rules.get(use[0]))
 
 
 def a_dead_worker_keeps_its_probe(patch: pytest.MonkeyPatch) -> None:
@@ -63,18 +63,18 @@ def each_worker_has_a_budget_of_its_own(patch: pytest.MonkeyPatch) -> None:
 
 
 def what_is_open_starts_from_the_queue(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Gates, "hold_up", lambda self, line, limits: False)
-    patch.setattr(lanes._Limits, "_rule", lambda self, use: self._rules.get(use[0]))
+    patch.setattr(Gates, "hold_up", lambda self, line: False)
+    patch.setattr(choosing._Limits, "_rule", lambda self, use: self._rules.get(use[0]))
 
 
 def what_is_set_aside_is_forgotten(patch: pytest.MonkeyPatch) -> None:
-    rule = lanes.choose
+    rule = choosing.choose
 
-    def choose(found: lanes.Situation, *args: Any) -> lanes.Choice:
+    def choose(found: Situation, *args: Any) -> Choice:
         found.heads = [head for head in found.heads if gates.held_up_by(head.lane) is None]
         return rule(found, *args)
 
-    patch.setattr(lanes, "choose", choose)
+    patch.setattr(choosing, "choose", choose)
 
 
 CASES: Mapping[str, Any] = {"cases": (DEPENDING[0],) * 3, "options": {"workers": 3}}

@@ -8,7 +8,7 @@ import pytest
 
 from pledger.engine.activities import Activities
 from pledger.engine.intake import Intake
-from pledger.engine.port import lanes
+from pledger.engine.port import choosing
 from pledger.engine.port.lanes import SlotKey
 from pledger.store.memory import queues
 from pledger.testing import Faults
@@ -30,12 +30,12 @@ def what_is_limited_starts_beside_its_run(patch: pytest.MonkeyPatch) -> None:
 
 def keys_are_not_told_apart(patch: pytest.MonkeyPatch) -> None:
     """The limit of a key is forgotten where another limit of the same attempt has been passed."""
-    rule = lanes._Limits.take
+    rule = choosing._Limits.take
 
     def take(self: Any, uses: Any) -> tuple[SlotKey, ...] | None:
         return rule(self, uses[:1])
 
-    patch.setattr(lanes._Limits, "take", take)
+    patch.setattr(choosing._Limits, "take", take)
 
 
 def nobody_looks_at_lanes(patch: pytest.MonkeyPatch) -> None:

@@ -7,36 +7,18 @@ for what is due does not meet its rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
 
 from pledger.engine.port import circuit
 from pledger.engine.port.circuit import Dependency
 from pledger.engine.port.lane_text import CALLS, held_up_by, lane_aside
+from pledger.engine.port.lanes import Bounds, Choice, Head, Line, Situation
 from pledger.history.placement import LimitUse
-
-if TYPE_CHECKING:
-    from collections import deque
-
-    from pledger.engine.port.lanes import Bounds, Choice, Head, Situation
 
 #: What was held up is looked at not sooner than so: tokens may come one by one, a thousand a second, and the claimer's
 #: clock may be ahead of the store's.
 AGAIN_MS: Final = 50
-
-
-class Line(Protocol):
-    """The heads of one lane: of retries, or of first attempts."""
-
-    dependency: str | None
-    heads: deque[Head]
-    is_retry: bool
-
-
-class Limits(Protocol):
-    """in_use: how many slots of a limit are taken."""
-
-    def in_use(self, use: LimitUse) -> int: ...
 
 
 def dependencies_of_all(heads: Iterable[Head], bounds: Bounds) -> list[str]:
@@ -58,22 +40,23 @@ def deciding(heads: Iterable[Head], bounds: Bounds, rows: Mapping[str, Dependenc
 
 
 class Gates:
-    """What dependencies let through while grants are given."""
+    """What dependencies let through while grants are given. in_use: how many slots of a limit are taken."""
 
-    def __init__(self, found: Situation, bounds: Bounds, choice: Choice) -> None:
+    def __init__(self, found: Situation, bounds: Bounds, choice: Choice, in_use: Callable[[LimitUse], int]) -> None:
         self._choice = choice
+        self._in_use = in_use
         self._now_ms = found.now_ms
         for name in dependencies_of_all(found.heads, bounds):
             there = found.dependencies.get(name) or circuit.new(bounds.budgets[name], found.store_ms)
             choice.seen[name] = circuit.seen(there, found.store_ms)
 
-    def hold_up(self, line: Line, limits: Limits) -> bool:
+    def hold_up(self, line: Line) -> bool:
         """Whether none of the line may start now; what was not is then set aside."""
         if line.dependency is None:
             return False
         found = self._choice.seen[line.dependency]
         concurrency = found.concurrency
-        if concurrency is not None and limits.in_use((CALLS, line.dependency)) >= concurrency:
+        if concurrency is not None and self._in_use((CALLS, line.dependency)) >= concurrency:
             if found.phase == "open":
                 self._choice.is_due_by(max(found.until_ms, self._now_ms + AGAIN_MS))
             self._choice.waits = True
@@ -87,12 +70,12 @@ class Gates:
                 self._choice.aside.append((head, lane_aside(head.lane, line.dependency, is_retry=line.is_retry)))
         return True
 
-    def pass_through(self, line: Line, limits: Limits) -> None:
+    def pass_through(self, line: Line) -> None:
         """One of the line starts; its slots are taken."""
         if line.dependency is None:
             return
         before = self._choice.seen[line.dependency]
-        in_use = limits.in_use((CALLS, line.dependency))
+        in_use = self._in_use((CALLS, line.dependency))
         after = circuit.granted(before, is_retry=line.is_retry, in_use=in_use)
         if after is not before or after.phase == "half_open":
             self._choice.seen[line.dependency] = self._choice.dependencies[line.dependency] = after

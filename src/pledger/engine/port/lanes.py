@@ -1,25 +1,21 @@
-"""Who comes next in a task queue: priority, then turns of the fairness keys, then age, within the limits. Pure.
+"""Lanes: the queued rows that state something of their own about who comes next. Pure.
 
-The queued rows that state something of their own about that stand apart from the others, in *lanes*: the rows of one
-activity type with the same priority, fairness key and limits. Within a lane the oldest comes first, so that whoever
-claims needs only the heads of the lanes: a backlog of a hundred thousand rows in one of them, or one whose limit is
-exhausted, costs no more than a row. Rows that state nothing are one lane more for each type, of the default priority.
+They stand apart from the others: the rows of one activity type with the same priority, fairness key and limits are a
+*lane*. Within a lane the oldest comes first, so that whoever claims needs only the heads of the lanes: a backlog of a
+hundred thousand rows in one of them, or one whose limit is exhausted, costs no more than a row. Rows that state nothing
+are one lane more for each type, of the default priority.
 
-Turns are those of start-time fair queueing: the next turn of a key is at its `pass`; a turn moves it on by 1 / weight.
-The clock of a priority shows the pass of its newest turn. A key that was away re-enters at the clock: it has no credit
-for its absence. Each store asks here, with what it has read, and writes what comes out.
+A store reads the heads, and asks `choosing` which of them start.
 """
 
 from __future__ import annotations
 
-import heapq
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from pledger.engine.port.circuit import Dependency
-from pledger.engine.port.gates import Gates
 from pledger.engine.port.lane_text import CALLS, Share, limits_of, read_lane
 from pledger.engine.port.records import Record, TaskRow
 from pledger.history.budget import BudgetRule
@@ -62,6 +58,25 @@ class Head(NamedTuple):
     ready_ms: int
     weight: float
     free: bool
+
+
+class Line:
+    """The heads of one lane, oldest first. Of what has a dependency: of retries, or of first attempts."""
+
+    __slots__ = ("dependency", "heads", "is_retry", "uses")
+
+    def __init__(
+        self, uses: tuple[LimitUse, ...], heads: Iterable[Head], dependency: str | None, *, is_retry: bool
+    ) -> None:
+        self.uses = uses
+        self.heads = deque(sorted(heads, key=age))
+        self.dependency = dependency
+        self.is_retry = is_retry
+
+
+def age(head: Head) -> tuple[int, int, int]:
+    """What the older one has less of."""
+    return head.ready_ms, head.run_key, head.event_id
 
 
 class Bounds(Record, frozen=True):
@@ -172,6 +187,11 @@ def heads_of_each(room: int, lanes: int) -> int:
     return min(room, max(4, 2 * room // max(1, lanes)))
 
 
+def lanes_of_each(types: Sequence[str]) -> int:
+    """How many lanes of each of these types a claim looks at."""
+    return max(1, LANES_MAX // max(1, len(types)))
+
+
 # What a claim has to read ---------------------------------------------------------------------------------------------
 
 
@@ -193,158 +213,3 @@ def shares_of_all(heads: Iterable[Head]) -> list[Share]:
     shares = {read_lane(lane)[0] for lane in {head.lane for head in heads if not head.free}}
     fair = {priority for priority, key in shares if key}
     return sorted(share for share in shares if share[0] in fair)
-
-
-# The choice -----------------------------------------------------------------------------------------------------------
-
-
-class _Line:
-    """The heads of one lane, oldest first. Of what has a dependency: of retries, or of first attempts."""
-
-    __slots__ = ("dependency", "heads", "is_retry", "uses")
-
-    def __init__(
-        self, uses: tuple[LimitUse, ...], heads: Iterable[Head], dependency: str | None, *, is_retry: bool
-    ) -> None:
-        self.uses = uses
-        self.heads = deque(sorted(heads, key=_age))
-        self.dependency = dependency
-        self.is_retry = is_retry
-
-
-def _age(head: Head) -> tuple[int, int, int]:
-    return head.ready_ms, head.run_key, head.event_id
-
-
-def choose(found: Situation, bounds: Bounds, room: int) -> Choice:
-    """Which of the heads start now, `room` of them at most."""
-    choice = Choice()
-    gates = Gates(found, bounds, choice)
-    limits = _Limits(found, bounds, choice)
-    lanes: dict[tuple[str, str | None, bool], list[Head]] = defaultdict(list)
-    for head in sorted(found.heads, key=_age):
-        if head.ready_ms > found.now_ms:
-            choice.is_due_by(head.ready_ms)
-        elif not head.free:
-            is_retry = head.attempt > 1 and head.activity_type in bounds.dependencies
-            lanes[head.activity_type, head.lane, is_retry].append(head)
-        elif len(choice.grants) < room:
-            choice.grants.append(Grant(head, ()))
-    shares: dict[Share, list[tuple[Any, int, _Line]]] = defaultdict(list)
-    for number, ((activity_type, lane, is_retry), heads) in enumerate(lanes.items()):
-        dependency = bounds.dependencies.get(activity_type)
-        line = _Line(uses_of(activity_type, lane, bounds), heads, dependency, is_retry=is_retry)
-        shares[read_lane(lane)[0]].append((_age(line.heads[0]), number, line))
-    turns = _Turns(found, choice, {priority for priority, key in shares if key})
-    queue: list[tuple[int, float, Any, Share]] = []
-    for share, lines in shares.items():
-        heapq.heapify(lines)
-        heapq.heappush(queue, (share[0], turns.next(share), lines[0][0], share))
-    while queue and len(choice.grants) < room:
-        _, _, _, share = heapq.heappop(queue)
-        lines = shares[share]
-        taken = _take_first(lines, gates, limits, choice)
-        if taken is not None:
-            turns.take(share, taken.weight)
-        if lines:
-            heapq.heappush(queue, (share[0], turns.next(share), lines[0][0], share))
-    return choice
-
-
-def _take_first(lines: list[tuple[Any, int, _Line]], gates: Gates, limits: _Limits, choice: Choice) -> Head | None:
-    """The oldest head that its limits allow is granted; lanes that they hold up leave the lines."""
-    while lines:
-        _, number, line = heapq.heappop(lines)
-        if gates.hold_up(line, limits):
-            continue
-        slots = limits.take(line.uses)
-        if slots is None:
-            continue
-        gates.pass_through(line, limits)
-        head = line.heads.popleft()
-        choice.grants.append(Grant(head, slots))
-        if line.heads:
-            heapq.heappush(lines, (_age(line.heads[0]), number, line))
-        return head
-    return None
-
-
-class _Turns:
-    """fair: priorities where somebody has a key; in the others there is only age."""
-
-    def __init__(self, found: Situation, choice: Choice, fair: set[int]) -> None:
-        self._found = found
-        self._choice = choice
-        self._fair = fair
-
-    def next(self, share: Share) -> float:
-        """The pass of its next turn."""
-        priority = share[0]
-        if priority not in self._fair:
-            return 0.0
-        clock = self._choice.clocks.get(priority, self._found.clocks.get(priority, 0.0))
-        own = self._choice.passes.get(share, self._found.passes.get(share, 0.0))
-        return max(clock, own)
-
-    def take(self, share: Share, weight: float) -> None:
-        if share[0] in self._fair:
-            turn = self.next(share)
-            self._choice.clocks[share[0]] = turn
-            self._choice.passes[share] = turn + 1 / weight
-
-
-class _Limits:
-    """What is left of the limits while grants are given."""
-
-    def __init__(self, found: Situation, bounds: Bounds, choice: Choice) -> None:
-        self._now_ms = found.store_ms
-        self._found = found
-        self._choice = choice
-        self._rules = {
-            name: bounds.rules.get(name, LimitRule()).under(found.overrides.get(name))
-            for name in bounds.rules.keys() | found.overrides.keys()
-        }
-        self._gates = choice.seen
-        self._taken: dict[LimitUse, set[int]] = defaultdict(set)
-        for slot in found.slots.values():
-            if slot.live:
-                self._taken[slot.limit, slot.key].add(slot.number)
-
-    def in_use(self, use: LimitUse) -> int:
-        """Slots of it that are taken."""
-        return len(self._taken[use])
-
-    def _rule(self, use: LimitUse) -> LimitRule | None:
-        if use[0] != CALLS:
-            return self._rules.get(use[0])
-        concurrency = self._gates[use[1]].concurrency
-        return None if concurrency is None else LimitRule(concurrency)
-
-    def take(self, uses: tuple[LimitUse, ...]) -> tuple[SlotKey, ...] | None:
-        """The slots for one attempt that counts for all of these; None, and nothing is taken, when one holds it up."""
-        slots: list[SlotKey] = []
-        starts: list[tuple[LimitUse, float]] = []
-        for use in uses:
-            rule = self._rule(use)
-            if rule is None:
-                continue  # no worker and no operator states it any more
-            if rule.concurrency is not None:
-                taken = self._taken[use]
-                if len(taken) >= rule.concurrency:
-                    self._choice.waits = True
-                    return None
-                slots.append((*use, next(n for n in range(1, rule.concurrency + 1) if n not in taken)))
-            if rule.rate is not None:
-                full_ms = max(self._full_ms(use), self._now_ms)
-                at_ms = full_ms - (rule.burst - 1) * rule.interval_ms
-                if at_ms > self._now_ms:
-                    self._choice.is_due_by(int(at_ms) + 1)
-                    return None
-                starts.append((use, full_ms + rule.interval_ms))
-        for limit, key, number in slots:
-            self._taken[limit, key].add(number)
-        self._choice.full_ms.update(starts)
-        return tuple(slots)
-
-    def _full_ms(self, use: LimitUse) -> float:
-        return self._choice.full_ms.get(use, self._found.full_ms.get(use, 0.0))

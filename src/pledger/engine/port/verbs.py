@@ -124,7 +124,7 @@ class Queues(Protocol):
     """Task queues whose rows stand in lanes, or whose activities are limited."""
 
     async def claim_queued(self, session_key: int, now_ms: int, served: Served, limit: int, bounds: Bounds) -> Claim:
-        """As `Tasks.claim_tasks`, of all rows, in the order and within the limits that `lanes.choose` gives.
+        """As `Tasks.claim_tasks`, of all rows, in the order and within the limits that `choosing.choose` gives.
 
         What its dependency holds up is set aside, and what they have let through is noted. The slots are taken in the
         same transaction. A slot whose attempt does not run any more is free, whatever has

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from pledger.engine.port import lanes
+from pledger.engine.port import choosing, lanes
 from pledger.engine.port.lane_text import limits_of
 from pledger.engine.port.lanes import Bounds, Choice, Claim, Head, Served, Situation, Slot, SlotKey
 from pledger.engine.port.records import LimitRow, PlaceRow, QueueRow, TaskRow
@@ -39,7 +39,7 @@ def claim_queued(state: State, session_key: int, now_ms: int, served: Served, li
         {priority: each for (queue, priority), each in queues.clocks.items() if queue == task_queue},
         state.dependencies.get(namespace, {}),
     )
-    choice = lanes.choose(found, bounds, limit)
+    choice = choosing.choose(found, bounds, limit)
     _note(queues, task_queue, session_key, choice)
     state.dependencies.setdefault(namespace, {}).update(choice.dependencies)
     for head, lane in choice.aside:

@@ -14,7 +14,7 @@ from typing import Any, Final
 import psycopg
 from msgspec.structs import replace
 
-from pledger.engine.port import lanes
+from pledger.engine.port import choosing, lanes
 from pledger.engine.port.gates import deciding
 from pledger.engine.port.lane_text import limits_of
 from pledger.engine.port.lanes import Bounds, Choice, Claim, Grant, Head, Served, Situation, Slot, SlotKey
@@ -142,7 +142,7 @@ class _Ask:
     async def claim(self, connection: Connection) -> Claim:
         self.was_overtaken = False
         found = await self._find(connection)
-        choice = Choice() if found is None else lanes.choose(found, self._bounds, self._limit)
+        choice = Choice() if found is None else choosing.choose(found, self._bounds, self._limit)
         if found is not None and choice.grants:
             locked = await self._lock(connection, choice.grants)
             choice = self._keep(found, choice, [grant for grant in choice.grants if _row(grant) in locked])
@@ -159,7 +159,7 @@ class _Ask:
             return choice
         self.was_overtaken = True
         found.heads = [grant.head for grant in won]
-        again = lanes.choose(found, self._bounds, self._limit)
+        again = choosing.choose(found, self._bounds, self._limit)
         again.grants = won  # which keep the slots that they have, or are about to take
         return again
 
@@ -169,7 +169,7 @@ class _Ask:
         """What there is to choose from; None when there is nothing, or the session is gone."""
         store, types = self._store, list(self._served.activity_types)
         windows = [store._windows.get((*self._place, name), "") for name in types]  # noqa: SLF001 - a part of the store
-        lanes_max = max(1, lanes.LANES_MAX // max(1, len(types)))
+        lanes_max = lanes.lanes_of_each(types)
         depended = sorted(self._bounds.budgets)
         alive, [(now_ms,)], overrides, rows, *others = await self._run(
             connection,

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 
 from msgspec.structs import replace
 
-from pledger.engine.port import lanes
+from pledger.engine.port import choosing, lanes
 from pledger.engine.port.gates import dependencies_of_all
 from pledger.engine.port.lane_text import limits_of
 from pledger.engine.port.lanes import Bounds, Choice, Claim, Head, Served, Situation, Slot
@@ -153,7 +153,7 @@ class SqliteQueues(SqliteHandle):
 def _choose(rows: Query, ask: Ask) -> Choice:
     windows, now_ms, _, served, bounds, limit = ask
     was_cut = _has_window(windows, served)
-    choice = lanes.choose(_read(rows, *ask), bounds, limit)
+    choice = choosing.choose(_read(rows, *ask), bounds, limit)
     queue_rows.look_on(choice, now_ms, was_cut=was_cut, is_cut=_has_window(windows, served))
     return choice
 
@@ -191,7 +191,7 @@ def _heads(rows: Query, windows: Windows, now_ms: int, served: Served, limit: in
         for name in served.activity_types:
             windows.pop((*place, name), None)
         return []
-    lanes_max = max(1, lanes.LANES_MAX // max(1, len(served.activity_types)))
+    lanes_max = lanes.lanes_of_each(served.activity_types)
     found: list[tuple[str, str]] = []
     heads: list[Head] = []
     for name in served.activity_types:

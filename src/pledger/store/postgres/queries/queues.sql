@@ -4,6 +4,7 @@
 -- What a claim chooses from: the oldest rows of each lane, due or not, and the oldest due rows in no lane, with the one
 -- that is due next (a look tells but of the first that is due, which may wait for a limit). Of each type
 -- ($3) the next $5 lanes after one ($4), found by hopping from one to the next in the index, however many rows each has.
+-- The LIMIT of a lane is heads_of_each of engine.port.lanes, $7 the room.
 -- $8: pauses that do not stand in the way; of each row it is looked up (OFFSET 0) whether another one does.
 WITH type AS (
     SELECT * FROM unnest($3::text[], $4::text[]) AS type (name, after)
