@@ -11,9 +11,8 @@ from pledger import errors
 from pledger.engine import blocks, pausing
 from pledger.engine.kept import check_kept
 from pledger.engine.port.answers import Reply
-from pledger.engine.port.lane_text import held_up_by
 from pledger.engine.port.operations import Send, Terminate, inbox_room
-from pledger.engine.port.records import RunRow, RunStatus, TaskRow
+from pledger.engine.port.records import PlaceRow, RunRow, RunStatus
 from pledger.history import events, failures, payloads, transition
 from pledger.history.calls import encode_call
 from pledger.history.events import Command
@@ -201,7 +200,7 @@ class WorkflowHandle(Generic[T]):
         history = await self._read_history(row)
         workers = await self._client.workers()
         pauses = pausing.pauses_of(await store.read_pauses(row.namespace), row)
-        pending = await store.read_tasks(row.run_key)
+        places = await store.read_places(row.run_key)
         return Description(
             summary=run_summary(row, pauses),
             history=history,
@@ -209,7 +208,7 @@ class WorkflowHandle(Generic[T]):
             last_event=row.last_event,
             owner=next((each.identity for each in workers if each.session_key == row.owner), None),
             due=None if row.due_ms is None else utc(max(row.due_ms, row.started_ms)),  # 0 stands for "at once"
-            pending=pending,
+            pending=await store.read_tasks(row.run_key),
             attempts=await store.read_attempts(row.run_key),
             inbox=await store.read_inbox(row.chain_key),
             undelivered=await store.read_undelivered(row.chain_key),
@@ -217,14 +216,13 @@ class WorkflowHandle(Generic[T]):
             workers=workers,
             now=await self._client.now(),
             pauses=tuple(map(pause_summary, pauses)),
-            places=tuple(await store.read_places(row.run_key)),
-            dependencies=await self._holding_up(row.namespace, pending),
+            places=tuple(places),
+            dependencies=await self._holding_up(row.namespace, places),
         )
 
-    async def _holding_up(self, namespace: str, tasks: list[TaskRow]) -> dict[str, DependencySummary]:
+    async def _holding_up(self, namespace: str, places: list[PlaceRow]) -> dict[str, DependencySummary]:
         """Dependencies that some of these wait for."""
-        held = (held_up_by(task.lane) for task in tasks if task.state == "queued")
-        names = {each[0] for each in held if each is not None}
+        names = {place.dependency for place in places if place.dependency is not None}
         rows = await self._connection.store.read_dependencies(namespace) if names else {}
         return {name: dependency_summary(name, row) for name, row in rows.items() if name in names}
 

@@ -10,7 +10,7 @@ from pledger.engine.port.dependencies import Ask, Stated
 from pledger.engine.port.lane_text import held_up_by
 from pledger.engine.port.lanes import Bounds, Claim, Served
 from pledger.engine.port.pauses import Scope
-from pledger.engine.port.records import TaskRow
+from pledger.engine.port.records import PlaceRow, TaskRow
 from pledger.engine.port.verbs import Store
 from pledger.history.budget import BudgetRule
 from pledger.history.placement import LimitRule
@@ -210,7 +210,7 @@ async def test_rows_in_lanes_keep_their_place_while_they_wait(store: Store) -> N
     assert held_up_by(waiting.lane) == ("bank", True)
     assert waiting.weight == 2.0
     [seen] = await store.read_places(run.run_key)
-    assert (seen.event_id, seen.limits) == (4, (("api", "", 1),))
+    assert seen == PlaceRow(4, 1, (("api", "", 1),), "bank", is_retry=True)
     assert [row.name for row in await store.read_limits("default")] == ["api"]
 
 

@@ -14,7 +14,6 @@ from typing import Final, Literal, TypeAlias
 from pledger.cli import words
 from pledger.cli.timeline import not_handled, timeline
 from pledger.client import Description, WorkerSummary
-from pledger.engine.port.lane_text import held_up_by
 from pledger.engine.port.records import PlaceRow, TaskRow
 from pledger.history import failures
 from pledger.history.state import PendingActivity
@@ -141,7 +140,7 @@ def _activity(
             detail += f"; no live worker serves task queue {queue!r}"
         elif place is not None and task.due_ms <= now_ms:
             detail += f"; {_in_line(place)}"
-            why, is_paused = _held_up(task, run, now_ms)
+            why, is_paused = _held_up(place, run, now_ms)
             detail, needs_help = detail + why, is_paused
         elif _live(run.workers, queue) and task.due_ms + _LATE_MS < now_ms:
             detail += f"; no worker takes it: does any live worker of task queue {queue!r} know it?"
@@ -176,11 +175,10 @@ def _in_line(place: PlaceRow) -> str:
     return f"number {place.position:,} in its line{', within ' + ' and '.join(limits) if limits else ''}"
 
 
-def _held_up(task: TaskRow, run: Description, now_ms: int) -> tuple[str, bool]:
+def _held_up(place: PlaceRow, run: Description, now_ms: int) -> tuple[str, bool]:
     """What its dependency has to say to that, if it was set aside for one; and whether it takes an operator."""
-    held = held_up_by(task.lane)
-    found = None if held is None else run.dependencies.get(held[0])
-    if held is None or found is None:
+    found = None if place.dependency is None else run.dependencies.get(place.dependency)
+    if found is None:
         return "", False
     name, since = words.printable(found.name), words.moment(words.milliseconds(found.since), now_ms)
     why = words.one_line(found.reason, _MESSAGE_CHARS)
@@ -195,7 +193,7 @@ def _held_up(task: TaskRow, run: Description, now_ms: int) -> tuple[str, bool]:
             return f"; the circuit of dependency {name} is open since {since} ({why}); one tries at {tries}", False
         case "half_open":
             return f"; dependency {name} is tried with {found.limit:,} at a time since {since}", False
-        case "closed" if held[1]:
+        case "closed" if place.is_retry:
             return f"; it waits for the retry budget of dependency {name}", False
         case _:
             return "", False

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from pledger.engine.port.lane_text import CALLS, Share, limits_of
-from pledger.engine.port.lanes import Choice, Situation
-from pledger.engine.port.records import LimitRow, QueueRow
+from pledger.engine.port.lane_text import CALLS, Share, held_up_by, limits_of
+from pledger.engine.port.lanes import Choice, Situation, Slot
+from pledger.engine.port.records import LimitRow, PlaceRow, QueueRow
 from pledger.history.placement import LimitRule, LimitUse
 
 #: Keys of a limit that are shown: those that are used most.
@@ -74,6 +74,13 @@ def limit_rows(
         )
         for name in sorted(stated.keys() | overrides.keys() | keys.keys())
     ]
+
+
+def place_row(event_id: int, before: int, lane: str | None, slots: Iterable[Slot]) -> PlaceRow:
+    """before: how many of its lane come first. slots: of the limits that it counts for, at least."""
+    used = Counter((slot.limit, slot.key) for slot in slots if slot.live)
+    limits = tuple((*use, used[use]) for use in limits_of(lane))
+    return PlaceRow(event_id, before + 1, limits, *(held_up_by(lane) or (None, False)))
 
 
 def queue_rows(queued: Sequence[tuple[Any, ...]], started: Sequence[tuple[Any, ...]]) -> list[QueueRow]:

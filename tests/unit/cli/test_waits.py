@@ -12,7 +12,6 @@ from msgspec.structs import replace
 from pledger.cli.waits import Wait, waits
 from pledger.client import Description, PauseSummary
 from pledger.engine.port import circuit
-from pledger.engine.port.lane_text import lane_aside
 from pledger.engine.port.records import Message, PlaceRow
 from pledger.history import events
 from pledger.history.budget import BudgetRule
@@ -111,9 +110,9 @@ def held_up(*, is_retry: bool, **fields: Any) -> list[Wait]:
     """What a run waits for whose activity a dependency holds up."""
     found = circuit.seen(circuit.new(BudgetRule(), BEGIN_MS), BEGIN_MS + 9_000)
     summary = dependency_summary("courier api", replace(found, since_ms=BEGIN_MS + 2_000, **fields))
-    lane = lane_aside(None, "courier api", is_retry=is_retry)
-    run = Run().then(0, START, schedule()).task(2, lane=lane)
-    given = {"places": (PlaceRow(2, 7, ()),), "dependencies": {"courier api": summary}}
+    run = Run().then(0, START, schedule()).task(2)
+    place = PlaceRow(2, 7, (), "courier api", is_retry)
+    given = {"places": (place,), "dependencies": {"courier api": summary}}
     return waits(run.describe(9, workers=(worker(),), owner="4242@host", **given))
 
 

@@ -224,11 +224,14 @@ class QueueRow(Record, frozen=True):
 
 class PlaceRow(Record, frozen=True):
     """Where a queued activity of a run stands. position: from 1, among those of its lane. limits: of those that it
-    counts for, (name, key, slots in use)."""
+    counts for, (name, key, slots in use). dependency: the one that it was set aside for, or None; is_retry: and whether
+    as a retry."""
 
     event_id: int
     position: int
     limits: tuple[tuple[str, str, int], ...]
+    dependency: str | None = None
+    is_retry: bool = False
 
 
 class Condition(Record, frozen=True):

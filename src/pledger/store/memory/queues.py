@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from pledger.engine.port import choosing, lanes
-from pledger.engine.port.lane_text import limits_of
 from pledger.engine.port.lanes import Bounds, Choice, Claim, Head, Served, Situation, Slot, SlotKey
 from pledger.engine.port.records import LimitRow, PlaceRow, QueueRow, TaskRow
 from pledger.history.placement import LimitRule
@@ -138,11 +137,10 @@ def read_places(state: State, run_key: int) -> list[PlaceRow]:
     for _, task in sorted(state.tasks.get(run_key, {}).items()):
         if lanes.is_apart(task):
             queues = state.queues.get(task.namespace, QueueState())
-            used = Counter((slot.limit, slot.key) for slot in live_slots(state, queues).values())
-            before = [each for each in queued_tasks(state, task.namespace) if _same_lane(each, task)]
-            position = 1 + sum(_age(each) < _age(task) for each in before)
-            limits = tuple((*use, used[use]) for use in limits_of(task.lane))
-            found.append(PlaceRow(task.event_id, position, limits))
+            same = [each for each in queued_tasks(state, task.namespace) if _same_lane(each, task)]
+            before = sum(_age(each) < _age(task) for each in same)
+            slots = live_slots(state, queues).values()
+            found.append(queue_rows.place_row(task.event_id, before, task.lane, slots))
     return found
 
 

@@ -7,7 +7,6 @@ whose lock comes first, a slot is whose row of it is there first.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -93,10 +92,8 @@ class PostgresQueues(PostgresPauses):
     async def read_places(self, run_key: int) -> list[PlaceRow]:
         found = []
         for event_id, lane, namespace, before in await self._list("places", run_key):
-            uses = limits_of(lane)
-            rows = await self._list("slots", *self._bound("slots", namespace, *_split(uses)))
-            used = Counter((row[0], row[1]) for row in rows if row[-1])
-            found.append(PlaceRow(event_id, before + 1, tuple((*use, used[use]) for use in uses)))
+            slots = await self._list("slots", *self._bound("slots", namespace, *_split(limits_of(lane))))
+            found.append(queue_rows.place_row(event_id, before, lane, (Slot(*row) for row in slots)))
         return found
 
     async def _list(self, name: str, *parameters: Any) -> list[tuple[Any, ...]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
@@ -140,10 +139,8 @@ class SqliteQueues(SqliteHandle):
     async def read_places(self, run_key: int) -> list[PlaceRow]:
         found = []
         for event_id, lane, namespace, before in self._rows(_SQL["places"], run_key):
-            uses = limits_of(lane)
-            slots = [Slot(*row) for row in self._rows(_SQL["slots"], namespace, as_json(uses))]
-            used = Counter((slot.limit, slot.key) for slot in slots if slot.live)
-            found.append(PlaceRow(event_id, before + 1, tuple((*use, used[use]) for use in uses)))
+            slots = self._rows(_SQL["slots"], namespace, as_json(limits_of(lane)))
+            found.append(queue_rows.place_row(event_id, before, lane, (Slot(*row) for row in slots)))
         return found
 
 
