@@ -358,7 +358,7 @@ async def test_an_async_attempt_cleans_up_when_its_time_is_over(ledger: Ledger) 
 
 async def test_an_async_attempt_that_ignores_its_end_is_given_up(ledger: Ledger, monkeypatch: Any) -> None:
     """Every wait has a deadline: code that swallows its cancellation does not hold its run for ever."""
-    monkeypatch.setattr("pledger.engine.activities.CLEANUP_S", 0.02)
+    monkeypatch.setattr("pledger.engine.time_outs.CLEANUP_S", 0.02)
     released = asyncio.Event()
 
     @activity.defn(start_to_close_timeout=timedelta(milliseconds=20), retry_policy=ONCE)

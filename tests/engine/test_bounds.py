@@ -159,7 +159,7 @@ async def test_nothing_of_a_finished_run_stays_with_its_worker(ledger: Ledger) -
             await handle.result()
         (engine,) = client.internals.engines
         await until(lambda: not engine.runs.active)
-        assert engine.activities.running == 0
+        assert engine.activities.under_way.running == 0
         assert client.internals._watchers == {}
         del handle
         gc.collect()

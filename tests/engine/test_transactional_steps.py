@@ -159,7 +159,7 @@ async def test_an_attempt_that_is_too_late_leaves_nothing(shop: Shop, step: Any)
             result = asyncio.create_task(client.execute_workflow(run, *arguments(shop), id="o-1"))
             assert await result == "o-1 is booked by attempt 2"
             goes_on.set()
-            await until(lambda: client.internals.engines[0].activities.running == 0)
+            await until(lambda: client.internals.engines[0].activities.under_way.running == 0)
     assert shop.orders() == ["o-1"]
 
 
@@ -198,7 +198,7 @@ async def test_SAG_02_a_forward_action_that_commits_after_its_compensation_is_re
             assert cancelled == ["o-1"]
             goes_on.set()
             await asyncio.to_thread(done.wait, 30)
-            await until(lambda: client.internals.engines[0].activities.slots.has_room("book"))
+            await until(lambda: client.internals.engines[0].activities.admission.slots.has_room("book"))
         # One outcome is shown, and what came late is in the log of attempts.
         run_key = (await client.internals.store.find_run("default", "o-1")).run_key  # type: ignore[union-attr]
         log = await until(lambda: late(client, run_key))
@@ -272,7 +272,7 @@ async def test_the_end_of_the_run_takes_the_effect_with_it(shop: Shop) -> None:
             await began.wait()
             await handle.terminate("nobody wants it")
             ended.set()
-            await until(lambda: client.internals.engines[0].activities.running == 0)
+            await until(lambda: client.internals.engines[0].activities.under_way.running == 0)
         status = (await handle.describe()).summary.status
         history = await handle.history()
     completed = _completions(history)

@@ -92,8 +92,8 @@ CODE: Final[dict[str, tuple[str, ...]]] = {
     "claim_tasks": ("pledger.engine.intake:Intake._claim_tasks", "tasks.sql:claimable_tasks", "tasks.sql:claim_task"),
     "attempt_begins": ("pledger.engine.activities:Activities.start_claimed",),
     "attempt_ends": (
-        "pledger.engine.activities:Activities._deliver",
-        "pledger.engine.activities:Activities._requeue",
+        "pledger.engine.outcomes:Outcomes.deliver",
+        "pledger.engine.outcomes:Outcomes._requeue",
         "pledger.engine.runs:Runs.outcome",
     ),
 }

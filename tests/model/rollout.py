@@ -45,7 +45,7 @@ CODE: Final[dict[str, tuple[str, ...]]] = {
     "intake_stops": ("pledger.engine.intake:Intake.stop",),
     "grace_over": (
         "pledger.engine.activities:Activities.interrupt",
-        "pledger.engine.activities:Activities._requeue",
+        "pledger.engine.outcomes:Outcomes._requeue",
         "tasks.sql:put_task",
     ),
     "hand_back": ("pledger.engine.engine:Engine._hand_back", "pledger.engine.runs:Runs.release"),
@@ -73,7 +73,7 @@ CODE: Final[dict[str, tuple[str, ...]]] = {
     "block": ("ledger.sql:block", "pledger.engine.activities:Activities.leave_behind"),
     "release": ("ledger.sql:release", "ledger.sql:due_if_mail"),
     "attempt_ends": (
-        "pledger.engine.activities:Activities._deliver",
+        "pledger.engine.outcomes:Outcomes.deliver",
         "pledger.engine.runs:Runs.outcome",
         "tasks.sql:finish_task",
     ),

@@ -1,4 +1,4 @@
-"""Dispatch of activities: starting attempts, ending them in time, and what becomes of their outcome.
+"""Dispatch of activities: starting attempts, and what their code comes to.
 
 Two kinds of attempt. An *eager* one runs beside its run, in the worker that owns it: the transition that scheduled it
 is its record, and its outcome goes straight into the run's next transition. A *claimed* one comes from a task row,
@@ -10,27 +10,27 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import logging
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from pledger import errors
-from pledger.engine import task_rows
+from pledger.engine.admission import Admission
 from pledger.engine.attempt import Attempt
-from pledger.engine.bounds import bounds_of
-from pledger.engine.deadlines import Deadlines
 from pledger.engine.executors import Executors
 from pledger.engine.heartbeats import Heartbeats
+from pledger.engine.outcomes import SHUTDOWN, Outcomes, Runs
 from pledger.engine.port.answers import Reply
-from pledger.engine.port.operations import FinishTask, PutTask
-from pledger.engine.port.records import AttemptRecord, TaskRow
+from pledger.engine.port.operations import PutTask
+from pledger.engine.port.records import TaskRow
 from pledger.engine.slots import Slots
 from pledger.engine.steps import Recorded, Steps, Unkept
-from pledger.engine.task_rows import TaskRows, decode_command, decode_failure, encode_record, queued_row
-from pledger.engine.verdicts import GiveUp, Retry, after_failure, cancelled, timed_out, worker_lost
+from pledger.engine.task_rows import TaskRows, decode_command, decode_failure, encode_record
+from pledger.engine.time_outs import TimeOuts, out_of_time
+from pledger.engine.under_way import UnderWay
+from pledger.engine.verdicts import cancelled, worker_lost
 from pledger.history import failures, payloads
 from pledger.history.events import ActivityCompleted, ActivityFailed, ScheduleActivity
 from pledger.history.failures import Failure
@@ -40,38 +40,19 @@ from pledger.history.secret import known as known_secrets
 if TYPE_CHECKING:
     from pledger.engine.budgets import Budgets
     from pledger.engine.committer import Committer
+    from pledger.engine.port.lanes import Bounds
     from pledger.engine.port.verbs import Store
     from pledger.engine.secrets import Secrets
     from pledger.engine.session import LedgerClock
-    from pledger.history.placement import Limit
     from pledger.machine.context import RunIdentity
     from pledger.machine.definitions import ActivityDefinition
-
-logger = logging.getLogger("pledger.engine")
-
-#: How long the code of an attempt may clean up once its time is over, before the attempt ends without it.
-CLEANUP_S = 5.0
-#: The type of the failure of an attempt that a shutdown cut short.
-SHUTDOWN: Final = "WorkerShutdown"
-
-
-class Runs(task_rows.Runs, Protocol):
-    """What activities tell the runs of this worker."""
-
-    def outcome(
-        self, attempt: Attempt, outcome: ActivityCompleted | ActivityFailed, *, fence: int | None, row: bool
-    ) -> bool:
-        """Hand an outcome to a run that this worker owns; False when it does not own it, or not under this fence.
-        row: it has a task row."""
-        ...
 
 
 class Activities:
     """The attempts of one worker.
 
-    slots: how many more may start. rows: those of its attempts. leaving: the worker is going, and no activity is placed
-    here any more. bounds: its limits that hold over all workers. queue_waits: there is more in the queue than there is
-    room for here. budgets: of what its activities depend on, None where none states any.
+    definitions: what it knows, which a test may add to. rows: those of its attempts. admission: which may start beside
+    their runs. under_way: those that run.
     """
 
     def __init__(
@@ -92,28 +73,10 @@ class Activities:
         store: Store,
         transactions: Mapping[str, str | None],
         secrets: Secrets,
-        queue_limits: Sequence[Limit] = (),
+        bounds: Bounds,
+        budgets: Budgets | None,
     ) -> None:
         self.definitions = definitions
-        self.bounds = bounds_of(definitions.values(), queue_limits)
-        self.queue_waits = False
-        self._is_limited = self.bounds.has_standing or bool(self.bounds.rules)
-        self.budgets: Budgets | None = None
-        self.slots = Slots(
-            definitions, attempts_max=concurrent_max, threads_max=threads_max, transactions_max=transactions_max
-        )
-        self.leaving = False
-        self._committer = committer
-        self._clock = clock
-        self._loop = loop
-        self._random = randomness
-        self._session_key = session_key
-        self._runs = runs
-        self._payload_bytes_max = payload_bytes_max
-        self._executors = Executors(loop, threads_max)
-        self._deadlines = Deadlines(loop, clock, self._check_deadline)
-        self._attempts: dict[tuple[int, int], Attempt] = {}
-        self._idle: list[asyncio.Future[None]] = []
         self.rows = TaskRows(
             committer=committer,
             clock=clock,
@@ -123,35 +86,29 @@ class Activities:
             session_key=session_key,
             runs=runs,
         )
-        self._heartbeats = Heartbeats(committer, clock, self.rows, self._stop)
+        self._slots = Slots(
+            definitions, attempts_max=concurrent_max, threads_max=threads_max, transactions_max=transactions_max
+        )
+        self.admission = Admission(bounds, self._slots, budgets)
+        self.under_way = UnderWay(loop, self.rows)
+        self._budgets = budgets
+        self._clock = clock
+        self._loop = loop
+        self._runs = runs
+        self._payload_bytes_max = payload_bytes_max
         self._secrets = secrets
+        self._executors = Executors(loop, threads_max)
+        self._outcomes = Outcomes(
+            rows=self.rows, runs=runs, clock=clock, randomness=randomness, session_key=session_key
+        )
+        self._time_outs = TimeOuts(loop, clock, self._end)
+        heartbeats = Heartbeats(committer, clock, self.rows, self._time_outs.stop)
         self._steps = Steps(store, transactions, clock, self._encode)
         # Bound once, not for every attempt.
-        self._on_heartbeat, self._on_done, self._now_ms = self._heartbeats.beat, self._done, clock.now_ms
+        self._on_heartbeat, self._on_done, self._now_ms = heartbeats.beat, self._done, clock.now_ms
+        self._attempts, self._deliver = self.under_way.attempts, self._outcomes.deliver
 
     # Starting ---------------------------------------------------------------------------------------------------------
-
-    def reserve(self, command: ScheduleActivity) -> bool:
-        """Take a slot for an eager attempt, before the transition that schedules it is written; False when this worker
-        may not run the activity now, next to its run."""
-        if self.leaving or ((self._is_limited or command.placement is not None) and self._must_queue(command)):
-            return False
-        return self.slots.try_take(command.activity_type)
-
-    def _must_queue(self, command: ScheduleActivity) -> bool:
-        """What is limited takes its slots as it leaves the queue; and what has a place in it does not pass by those who
-        wait."""
-        bounds, placement = self.bounds, command.placement
-        if bounds.queue or command.activity_type in bounds.standing:
-            return True
-        if self.budgets is not None and not self.budgets.may_start(command.activity_type):
-            return True
-        return placement is not None and (bool(placement.limits) or self.queue_waits)
-
-    def unreserve(self, eager: Iterable[tuple[int, ScheduleActivity]]) -> None:
-        """Give back what was reserved for a transition that was not written."""
-        for _, command in eager:
-            self.slots.give(command.activity_type)
 
     def start_eager(
         self,
@@ -177,7 +134,7 @@ class Activities:
         elif row.cancel_requested:
             self._end(attempt, cancelled("the activity was cancelled before it started"))
         elif attempt.deadline_ms is not None and self._clock.now_ms() >= attempt.deadline_ms:
-            self._end(attempt, _out_of_time(attempt))  # it waited for a worker until its time was over
+            self._end(attempt, out_of_time(attempt))  # it waited for a worker until its time was over
         else:
             self._start(attempt)
 
@@ -192,7 +149,7 @@ class Activities:
 
     def _claimed(self, row: TaskRow, identity: RunIdentity) -> Attempt:
         """The attempt of a row that this session owns; it takes a slot."""
-        self.slots.take(row.activity_type)
+        self._slots.take(row.activity_type)
         command = decode_command(row.command)
         started_ms = row.started_ms or self._clock.now_ms()
         attempt = Attempt(
@@ -226,9 +183,9 @@ class Activities:
             failure = failures.from_exception(error)
             self._end(attempt, msgspec.structs.replace(failure, non_retryable=True))
             return
-        if self.budgets is not None:
-            self.budgets.began(attempt)
-        self._arm(attempt)
+        if self._budgets is not None:
+            self._budgets.began(attempt)
+        self._time_outs.arm(attempt)
 
     def _start_wrapped(self, attempt: Attempt, args: list[Any]) -> None:
         """One with a transaction around its code, with secrets, or with both."""
@@ -297,8 +254,8 @@ class Activities:
             # Whatever was to end it meanwhile has come too late, or has come before and left its mark in the row.
             attempt.task = attempt.stop = None
             if attempt.finished:
-                self.slots.give(attempt.definition.name)
-                self._signal_idle()
+                self._slots.give(attempt.definition.name)
+                self.under_way.signal_idle()
             else:
                 if attempt.opened is not None:
                     self._note_end(attempt, None)
@@ -311,23 +268,23 @@ class Activities:
             self._done(attempt, None, result.error if isinstance(result, Unkept) else error)
 
     def _late(self, attempt: Attempt, error: BaseException | None) -> None:
-        self.slots.give(attempt.definition.name)
+        self._slots.give(attempt.definition.name)
         if not isinstance(error, asyncio.CancelledError):
             # An abandoned thread came back: its result no longer counts, but nothing is hidden.
             failure = None if error is None else failures.from_exception(error)
             self.rows.log(self.rows.record(attempt, "late", failure))
-        self._signal_idle()
+        self.under_way.signal_idle()
 
     def _end(self, attempt: Attempt, failure: Failure) -> None:
         if attempt.opened is not None:
             self._note_end(attempt, failure)
         self._release(attempt)
-        self._settle_failure(attempt, failure)
+        self._outcomes.failed(attempt, failure)
 
     def _note_end(self, attempt: Attempt, failure: Failure | None) -> None:
         """For the budget of what it depends on."""
-        assert self.budgets is not None
-        self.budgets.ended(attempt, failure)
+        assert self._budgets is not None
+        self._budgets.ended(attempt, failure)
 
     def _release(self, attempt: Attempt) -> None:
         """The attempt is over; its slot is free, unless its thread still runs."""
@@ -337,81 +294,9 @@ class Activities:
         if self._attempts.get((attempt.run_key, attempt.event_id)) is attempt:
             del self._attempts[attempt.run_key, attempt.event_id]
         if attempt.task is None:
-            self.slots.give(attempt.definition.name)
-        if self._idle:
-            self._signal_idle()
-
-    def _settle_failure(self, attempt: Attempt, failure: Failure) -> None:
-        now_ms = self._clock.now_ms()
-        verdict = after_failure(
-            attempt.command,
-            attempt=attempt.number,
-            failure=failure,
-            scheduled_ms=attempt.scheduled_ms,
-            now_ms=now_ms,
-            last_failure=attempt.last_failure,
-            draw=self._random.random(),
-            cancel_requested=attempt.cancel_requested,
-        )
-        outcome = {"timeout": "timed_out", "cancelled": "cancelled", "worker_lost": "lost"}.get(failure.kind, "failed")
-        records = (self.rows.record(attempt, outcome, failure),)
-        _log_failure(attempt, failure, verdict, now_ms)
-        match verdict:
-            case GiveUp():
-                failed = ActivityFailed(attempt.event_id, verdict.failure, verdict.retry_state, attempt.number)
-                self._deliver(attempt, failed, records)
-            case Retry():
-                self._requeue(attempt, verdict.due_ms, attempt.number + 1, verdict.failure, records)
-
-    def _deliver(
-        self, attempt: Attempt, outcome: ActivityCompleted | ActivityFailed, records: tuple[AttemptRecord, ...]
-    ) -> None:
-        """Bring the outcome to the run: directly when it is ours, through the task row when it is not."""
-        row = attempt.row
-        # The row of an attempt with a transaction decides, in the same commit as the transaction: nothing goes past it.
-        in_row = attempt.definition.transaction is not None
-        # What began under an earlier lease has been counted as lost; the run may be ours again, the attempt is not.
-        ours = row is None or row.owner == self._session_key()
-        fence = attempt.fence if row is None else None
-        has_row = row is not None or attempt.row_sent
-        if ours and not in_row and self._runs.outcome(attempt, outcome, fence=fence, row=has_row):
-            if records:
-                self.rows.log(*records)
-            return
-        if row is None or row.owner is None:
-            return  # the run was taken over meanwhile: its new owner has counted this attempt as lost
-        finish = FinishTask(
-            attempt.run_key, attempt.event_id, attempt.number, row.owner, encode_record(outcome), None, records
-        )
-        self.rows.finish(attempt, finish)
-
-    def _requeue(
-        self,
-        attempt: Attempt,
-        due_ms: int,
-        number: int,
-        failure: Failure,
-        records: tuple[AttemptRecord, ...],
-    ) -> None:
-        task = queued_row(
-            attempt.identity,
-            attempt.run_key,
-            attempt.event_id,
-            attempt.command,
-            number=number,
-            due_ms=due_ms,
-            scheduled_ms=attempt.scheduled_ms,
-            heartbeat=attempt.heartbeat,
-            last_failure=failure,
-            run_deadline_ms=attempt.run_deadline_ms,
-        )
-        if attempt.row is not None and attempt.row.owner is not None:
-            finish = FinishTask(
-                attempt.run_key, attempt.event_id, attempt.number, attempt.row.owner, None, task, records
-            )
-            self.rows.finish(attempt, finish)
-        else:
-            self.rows.put(PutTask(attempt.fence, task, records))
+            self._slots.give(attempt.definition.name)
+        if self.under_way.waiters:
+            self.under_way.signal_idle()
 
     def leave_behind(
         self, run_key: int, outcomes: Sequence[tuple[Attempt, ActivityCompleted | ActivityFailed]]
@@ -430,49 +315,7 @@ class Activities:
             self.rows.hold(run_key)
         return rows
 
-    # Time-outs, heartbeats, cancellation ------------------------------------------------------------------------------
-
-    def _arm(self, attempt: Attempt) -> None:
-        """Have the attempt looked at when its deadline passes, or the end of its heartbeat's silence."""
-        beat_ms = attempt.command.options.heartbeat_ms
-        if beat_ms is None:
-            if attempt.deadline_ms is not None:
-                self._deadlines.set(attempt, attempt.deadline_ms)
-            return
-        silence = attempt.beat_at + beat_ms
-        at_ms = silence if attempt.deadline_ms is None else min(silence, attempt.deadline_ms)
-        delay = max(0, at_ms - self._clock.now_ms()) / 1000
-        attempt.timer = self._loop.call_later(delay, self._check_deadline, attempt)
-
-    def _check_deadline(self, attempt: Attempt) -> None:
-        if attempt.finished:
-            return
-        now_ms = self._clock.now_ms()
-        options = attempt.command.options
-        if attempt.deadline_ms is not None and now_ms >= attempt.deadline_ms:
-            self._stop(attempt, _out_of_time(attempt))
-        elif options.heartbeat_ms is not None and now_ms >= attempt.beat_at + options.heartbeat_ms:
-            self._stop(attempt, timed_out("heartbeat", options.heartbeat_ms, heartbeat=attempt.heartbeat))
-        else:
-            self._arm(attempt)
-
-    def _stop(self, attempt: Attempt, ending: Failure) -> None:
-        """End the attempt from outside. Async code gets to run its clean-up; a thread is left to its flag."""
-        attempt.ending = ending
-        if ending.kind == "cancelled":
-            attempt.cancel_requested = True
-        attempt.stop_code()
-        if ending.kind != "timeout":
-            return
-        if attempt.definition.executor == "thread":
-            self._end(attempt, ending)
-        else:
-            attempt.timer = self._loop.call_later(CLEANUP_S, self._give_up, attempt, ending)
-
-    def _give_up(self, attempt: Attempt, ending: Failure) -> None:
-        """The code does not end though its time is over: what becomes of the activity does not wait for it."""
-        if not attempt.finished:
-            self._end(attempt, ending)
+    # Cancellation and shutdown ----------------------------------------------------------------------------------------
 
     def cancel(self, run_key: int, event_id: int, reason: str) -> bool:
         """Ask a running attempt to stop, and have no further one; whether it runs here."""
@@ -481,7 +324,7 @@ class Activities:
             return False
         attempt.cancel_requested = True
         if attempt.ending is None:
-            self._stop(attempt, cancelled(reason))
+            self._time_outs.stop(attempt, cancelled(reason))
         return True
 
     def unwritten_row(self, run_key: int, fence: int, event_id: int) -> TaskRow | None:
@@ -490,7 +333,7 @@ class Activities:
         In a row the request outlives this worker, and holds for whatever is written over it: the row of a next attempt
         may be on its way already.
         """
-        attempt = self._eager(run_key, fence, event_id)
+        attempt = self.under_way.eager(run_key, fence, event_id)
         if attempt is not None:
             attempt.row_sent = True
             return self.rows.started(attempt)
@@ -499,14 +342,9 @@ class Activities:
 
     def row_written(self, fence: int, row: TaskRow) -> None:
         """That transition is durable."""
-        attempt = self._eager(row.run_key, fence, row.event_id)
+        attempt = self.under_way.eager(row.run_key, fence, row.event_id)
         if attempt is not None:
             attempt.row = row
-
-    def _eager(self, run_key: int, fence: int, event_id: int) -> Attempt | None:
-        """The attempt that runs here without a row, unless it began under an earlier lease: that one is lost."""
-        attempt = self._attempts.get((run_key, event_id))
-        return attempt if attempt is not None and attempt.row is None and attempt.fence == fence else None
 
     def abandon(self, run_key: int, event_ids: Iterable[int], reason: str) -> None:
         """The run closed, or is no longer ours: its eager attempts stop and nobody wants their outcome."""
@@ -517,49 +355,13 @@ class Activities:
 
     def stop_claimed(self, reason: str) -> None:
         """The rows of these attempts are somebody else's now: their outcome no longer counts, so they stop."""
-        for attempt in self.attempts():
+        for attempt in self.under_way.all():
             if attempt.row is not None and attempt.ending is None:
-                self._stop(attempt, cancelled(reason))
-
-    def has_eager(self, run_key: int, event_ids: Iterable[int]) -> bool:
-        """Whether one of the run's pending activities is known here alone, which ties the run to this worker: it runs
-        eagerly, or the row of its next attempt is not written yet."""
-        attempts, unwritten = self._attempts, self.rows.unwritten
-        for event_id in event_ids:
-            attempt = attempts.get((run_key, event_id))
-            if (attempt is not None and attempt.row is None) or (run_key, event_id) in unwritten:
-                return True
-        return False
-
-    # Shutdown ---------------------------------------------------------------------------------------------------------
-
-    @property
-    def running(self) -> int:
-        """How many attempts run."""
-        return len(self._attempts)
-
-    def attempts(self) -> list[Attempt]:
-        return list(self._attempts.values())
-
-    async def wait_idle(self, timeout_s: float) -> bool:
-        """Wait until no attempt runs, at most so long; whether that came true."""
-        if not self._attempts:
-            return True
-        waiter: asyncio.Future[None] = self._loop.create_future()
-        self._idle.append(waiter)
-        await asyncio.wait([waiter], timeout=timeout_s)
-        return not self._attempts
-
-    def _signal_idle(self) -> None:
-        if not self._attempts:
-            idle, self._idle = self._idle, []
-            for waiter in idle:
-                if not waiter.done():
-                    waiter.set_result(None)
+                self._time_outs.stop(attempt, cancelled(reason))
 
     def interrupt(self) -> None:
         """The worker goes: stop what still runs and queue it for another one, as an attempt that failed here."""
-        for attempt in self.attempts():
+        for attempt in self.under_way.all():
             failure = Failure("worker_lost", SHUTDOWN, "the worker shut down before the attempt ended")
             attempt.ending = failure
             attempt.stop_code()
@@ -567,38 +369,5 @@ class Activities:
                 self._end(attempt, failure)
 
     def close(self) -> None:
-        self._deadlines.stop()
+        self._time_outs.close()
         self._executors.close()
-
-
-def _out_of_time(attempt: Attempt) -> Failure:
-    """The failure of an attempt whose deadline has passed."""
-    options = attempt.command.options
-    bounds = {
-        "start_to_close": options.start_to_close_ms,
-        "schedule_to_close": options.schedule_to_close_ms,
-        "run": (attempt.run_deadline_ms or 0) - attempt.scheduled_ms,
-    }
-    return timed_out(attempt.deadline_kind, bounds[attempt.deadline_kind] or 0, heartbeat=attempt.heartbeat)
-
-
-def _log_failure(attempt: Attempt, failure: Failure, verdict: GiveUp | Retry, now_ms: int) -> None:
-    """One line for the people who watch the worker; the ledger's attempt log has the rest."""
-    who, name = attempt.identity, attempt.command.activity_type
-    if isinstance(verdict, Retry):
-        then = f"attempt {attempt.number + 1} in {max(0, verdict.due_ms - now_ms) / 1000:g} s"
-    else:
-        then = f"given up ({verdict.retry_state})"
-    # A shutdown says in one line how many attempts it cut short; which ones is for those who look closely.
-    level = logging.INFO if failure.type == SHUTDOWN else logging.WARNING
-    logger.log(
-        level,
-        "activity %s of %s: attempt %d: %s: %s; %s",
-        name,
-        who,
-        attempt.number,
-        failure.type,
-        failure.message,
-        then,
-        extra={"workflow_id": who.workflow_id, "run_id": who.run_id, "activity": name, "attempt": attempt.number},
-    )

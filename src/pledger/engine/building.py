@@ -119,7 +119,7 @@ class Builder:
                 assert isinstance(command, events.ScheduleActivity)
                 if run.in_doubt and is_once(command):
                     built.unknown = (*built.unknown, event_id)
-                elif (command.task_queue or own) == self._task_queue and activities.reserve(command):
+                elif (command.task_queue or own) == self._task_queue and activities.admission.reserve(command):
                     built.eager.append((event_id, command))
                 else:
                     tasks.append(

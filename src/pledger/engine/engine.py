@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pledger import errors
 from pledger.engine.activities import Activities
+from pledger.engine.bounds import bounds_of
 from pledger.engine.budgets import Budgets
 from pledger.engine.intake import Intake
 from pledger.engine.limits import Limits
@@ -47,7 +48,7 @@ class Engine:
     code: the identity of all its code. codes: that of each workflow, by its type; None where they are all `code`. A
     block is lifted by another identity of the run's own workflow, so that two workers which serve different sets of
     workflows from the same code do not hand a blocked run back and forth. transactions: the URL of each, by its name.
-    queue_limits: of all activities of the queue.
+    queue_limits: of all activities of the queue. budgets: of what its activities depend on, None where none states any.
     """
 
     def __init__(
@@ -83,11 +84,13 @@ class Engine:
         self._stopping = False
         self.session = self._new_session()
         self.runs = self._new_runs(codes or dict.fromkeys(self.workflows, code))
-        self.activities = self._new_activities({each.name: each for each in activities}, randomness, queue_limits)
+        definitions = {each.name: each for each in activities}
+        self._bounds = bounds_of(definitions.values(), queue_limits)
+        self.budgets = self._new_budgets()
+        self.activities = self._new_activities(definitions, randomness)
         self.runs.meet(self.activities)
-        self._add_budgets()
         self._intake = self._new_intake(self._new_loader(randomness))
-        self.activities.slots.freed = self._intake.slot_freed
+        self.activities.admission.slots.freed = self._intake.slot_freed
         self._verification = Verification(
             connection.store, self.workflows, self._loop, randomness, limits.verified_share, limits.payload_bytes_max
         )
@@ -119,11 +122,15 @@ class Engine:
             worker=self.identity,
         )
 
+    def _new_budgets(self) -> Budgets | None:
+        if not self._bounds.budgets:
+            return None
+        connection = self.connection
+        place = (connection.store, self._loop, connection.namespace)
+        return Budgets(*place, self._bounds, self.attempts_ended)
+
     def _new_activities(
-        self,
-        definitions: dict[str, ActivityDefinition[Any, Any]],
-        randomness: random.Random,
-        queue_limits: Sequence[Limit],
+        self, definitions: dict[str, ActivityDefinition[Any, Any]], randomness: random.Random
     ) -> Activities:
         return Activities(
             definitions=definitions,
@@ -141,14 +148,9 @@ class Engine:
             store=self.connection.store,
             transactions=self._transactions,
             secrets=self._secrets,
-            queue_limits=queue_limits,
+            bounds=self._bounds,
+            budgets=self.budgets,
         )
-
-    def _add_budgets(self) -> None:
-        if self.activities.bounds.budgets:
-            connection = self.connection
-            place = (connection.store, self._loop, connection.namespace)
-            self.activities.budgets = Budgets(*place, self.activities.bounds, self.attempts_ended)
 
     def _new_loader(self, randomness: random.Random) -> Loader:
         return Loader(
@@ -201,10 +203,10 @@ class Engine:
             await self.connection.store.prepare_transactions(
                 dict.fromkeys(self._transactions.values()), self._limits.transactions_max
             )
-        if rules := self.activities.bounds.rules:
+        if rules := self._bounds.rules:
             await self.connection.store.state_limits(self.connection.namespace, rules)
-        if self.activities.budgets is not None:
-            await self.activities.budgets.start()
+        if self.budgets is not None:
+            await self.budgets.start()
         await self.session.open(self.identity, self.connection.namespace, self.task_queue, self.code)
         self._watchdog.start()
         self._intake.start()
@@ -214,22 +216,22 @@ class Engine:
     async def stop(self, grace_s: float) -> None:
         """Claim nothing more, let attempts finish for `grace_s`, hand the runs back, give the lease up."""
         self._stopping = True
-        self.activities.leaving = True
+        self.activities.admission.leaving = True
         try:
             await self._sweeper.stop()
             await self._intake.stop()
             self.connection.detach(self)
             await self.connection.committer.drain()  # what was placed here before has begun after this
-            if not await self.activities.wait_idle(grace_s):
+            if not await self.activities.under_way.wait_idle(grace_s):
                 logger.warning(
                     "%d activities did not end within the grace period of %g s; other workers will try them again",
-                    self.activities.running,
+                    self.activities.under_way.running,
                     grace_s,
                 )
                 self.activities.interrupt()
-                await self.activities.wait_idle(1.0)
-            if self.activities.budgets is not None:
-                await self.activities.budgets.stop()
+                await self.activities.under_way.wait_idle(1.0)
+            if self.budgets is not None:
+                await self.budgets.stop()
             await self.connection.committer.drain()
             await self._hand_back()
             await self._verification.stop()

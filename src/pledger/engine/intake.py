@@ -276,22 +276,22 @@ class Intake:
         place = (self._namespace, self._task_queue)
         started = 0
         self._tasks_wait = False
-        for types, free in self._activities.slots.claimable():
+        for types, free in self._activities.admission.slots.claimable():
             slots = max(0, min(free, CLAIM_MAX))
             tasks = []
             if slots:
-                with self._activities.slots.kept(types, slots):
+                with self._activities.admission.slots.kept(types, slots):
                     tasks = await claim(self._session_key(), now_ms, *place, types, slots)
             for task in tasks:
                 self._activities.start_claimed(task, _identity_of(task))
             started += len(tasks)
             self._tasks_wait = self._tasks_wait or len(tasks) == slots
-        self._activities.queue_waits = self._tasks_wait
+        self._activities.admission.queue_waits = self._tasks_wait
         return started
 
     def _has_order(self, outlook: Outlook) -> bool:
         """Whether there is more to a claim than age: rows stand in lanes, or activities have limits."""
-        return outlook.lanes or self._activities.bounds.has_standing
+        return outlook.lanes or self._activities.admission.bounds.has_standing
 
     async def _claim_in_order(
         self,
@@ -305,10 +305,10 @@ class Intake:
     ) -> list[TaskRow]:
         """As `claim_tasks` of the store, of all rows, by a verb that goes by their order and their limits."""
         served, asked_at = Served(namespace, task_queue, types), self._loop.time()
-        claim = await claim_queued(session_key, now_ms, served, slots, self._activities.bounds)
+        claim = await claim_queued(session_key, now_ms, served, slots, self._activities.admission.bounds)
         self._limits_wait = self._limits_wait or claim.waits
-        if self._activities.budgets is not None:
-            self._activities.budgets.learn(claim.dependencies, asked_at)
+        if self._activities.admission.budgets is not None:
+            self._activities.admission.budgets.learn(claim.dependencies, asked_at)
         if claim.has_moved:
             self.changed()  # what is due now is something else
         self.due(claim.due_ms)

@@ -105,7 +105,7 @@ class KnownPauses:
         waits in the store instead."""
         run, activities = built.run, self._runs.activities
         eager, built.eager = built.eager, []
-        activities.unreserve(eager)
+        activities.admission.unreserve(eager)
         for event_id, command in eager:
             now_ms = built.append.time_ms
             row = queued_row(

@@ -182,7 +182,7 @@ class Runs:
     def outcome(
         self, attempt: Attempt, outcome: ActivityCompleted | ActivityFailed, *, fence: int | None, row: bool
     ) -> bool:
-        """See `activities.Runs`."""
+        """See `outcomes.Runs`."""
         run = self.active.get(attempt.run_key)
         if run is None or run.gone or run.releasing or (fence is not None and run.fence != fence):
             return False  # a run that is being handed back makes no more transitions here: the outcome would be lost
@@ -308,7 +308,7 @@ class Runs:
                 self.won(built)
                 self._listener.run_born(run.run_key)
             else:
-                self.activities.unreserve(built.eager)
+                self.activities.admission.unreserve(built.eager)
                 run.gone = True
                 machine.destroy()
             if isinstance(answer, errors.StoreUnavailableError):
@@ -381,7 +381,7 @@ class Runs:
             self._listener.run_closed(run.run_key, append.closed, built.commands[-1] if built.commands else None)
             return
         if run.gone:
-            self.activities.unreserve(built.eager)
+            self.activities.admission.unreserve(built.eager)
             return
         self.active[run.run_key] = self.active.pop(run.run_key)  # newest last: see _evict
         if run.held:
@@ -432,7 +432,7 @@ class Runs:
 
     def lost(self, built: InFlight) -> None:
         """Somebody else owns the run, or closed it: what we did was never real."""
-        self.activities.unreserve(built.eager)
+        self.activities.admission.unreserve(built.eager)
         built.run.in_flight = False
         logger.info("%s was taken over or closed elsewhere", built.run.identity)
         self.forget(built.run, "another worker owns the run")
@@ -443,11 +443,11 @@ class Runs:
         """The store could not write. The same transition is tried again: if it did get through after all, the store
         knows it and answers WON."""
         if built.run.gone:
-            self.activities.unreserve(built.eager)
+            self.activities.admission.unreserve(built.eager)
         elif isinstance(error, errors.StoreUnavailableError):
             self._loop.call_later(AGAIN_S, self._committer.submit, built.append, built.settle)
         else:
-            self.activities.unreserve(built.eager)
+            self.activities.admission.unreserve(built.eager)
             built.run.in_flight = False
             self.block(built.run, error)
 
@@ -536,7 +536,7 @@ class Runs:
     def _may_leave(self, run: ActiveRun) -> bool:
         if run.gone or not run.at_rest:
             return False
-        return not self.activities.has_eager(run.run_key, run.machine.pending_event_ids())
+        return not self.activities.under_way.has_eager(run.run_key, run.machine.pending_event_ids())
 
     def release(self, run: ActiveRun) -> None:
         """Hand the run back: it waits in the store until it is due or somebody writes to it.

@@ -226,8 +226,8 @@ class AsyncEnvironment:
                 continue
             if task.expires_ms is not None:
                 yield task.expires_ms
-            if task.task_queue == engine.task_queue and engine.activities.slots.has_room(task.activity_type):
-                is_bounded = bool(lanes.uses_of(task.activity_type, task.lane, engine.activities.bounds))
+            if task.task_queue == engine.task_queue and engine.activities.admission.slots.has_room(task.activity_type):
+                is_bounded = bool(lanes.uses_of(task.activity_type, task.lane, engine.activities.admission.bounds))
                 # What its limit holds up is due when the limit says so, which a claim has been told.
                 due_ms = engine.due_ms if is_bounded and task.due_ms <= self._now_ms() else task.due_ms
                 if due_ms is not None:

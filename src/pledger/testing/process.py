@@ -191,8 +191,8 @@ class Process:
         for task_queue in self._task_queues:
             engine = self._new_engine(connection, task_queue)
             self._keep_machines(engine)
-            if engine.activities.budgets is not None:
-                self.surroundings.auditor.circuits.watch(engine.activities.budgets, self.namespace)
+            if engine.budgets is not None:
+                self.surroundings.auditor.circuits.watch(engine.budgets, self.namespace)
             try:
                 await engine.start()
             except errors.StoreError as error:

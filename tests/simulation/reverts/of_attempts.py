@@ -11,6 +11,7 @@ from pledger.engine.active_run import ActiveRun
 from pledger.engine.activities import Activities
 from pledger.engine.attempt import Attempt
 from pledger.engine.loading import Loader
+from pledger.engine.outcomes import Outcomes
 from pledger.engine.port.operations import PutTask
 from pledger.engine.port.records import TaskRow
 from pledger.engine.runs import Runs
@@ -60,9 +61,9 @@ def outcomes_of_an_earlier_lease_count(patch: pytest.MonkeyPatch) -> None:
         return outcome_rule(self, attempt, outcome, fence=None, row=row)
 
     patch.setattr(Runs, "outcome", outcome)
-    rule = Activities._deliver
+    rule = Outcomes.deliver
 
-    def deliver(self: Activities, attempt: Attempt, outcome: Any, records: Any) -> None:
+    def deliver(self: Outcomes, attempt: Attempt, outcome: Any, records: Any) -> None:
         before, row = self._session_key, attempt.row
         self._session_key = before if row is None else lambda: row.owner
         try:
@@ -70,7 +71,7 @@ def outcomes_of_an_earlier_lease_count(patch: pytest.MonkeyPatch) -> None:
         finally:
             self._session_key = before
 
-    patch.setattr(Activities, "_deliver", deliver)
+    patch.setattr(Outcomes, "deliver", deliver)
 
 
 def retries_are_put_back_after_their_outcome(patch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pledger.engine.activities import Activities
+from pledger.engine.admission import Admission
 from pledger.engine.intake import Intake
 from pledger.engine.port import choosing
 from pledger.engine.port.lanes import SlotKey
@@ -25,7 +25,7 @@ def a_dead_workers_slot_is_never_free(patch: pytest.MonkeyPatch) -> None:
 
 
 def what_is_limited_starts_beside_its_run(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Activities, "_must_queue", lambda self, command: False)
+    patch.setattr(Admission, "_must_queue", lambda self, command: False)
 
 
 def keys_are_not_told_apart(patch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,6 @@ import pytest
 from msgspec.structs import replace
 
 from pledger.engine.active_run import ActiveRun
-from pledger.engine.activities import Activities
 from pledger.engine.attempt import Attempt
 from pledger.engine.building import InFlight
 from pledger.engine.committer import Committer
@@ -22,6 +21,7 @@ from pledger.engine.port.operations import Operation, Send
 from pledger.engine.port.records import SessionRow
 from pledger.engine.runs import Runs
 from pledger.engine.session import LedgerClock
+from pledger.engine.under_way import UnderWay
 from pledger.history.transition import StoredTransition
 from pledger.machine.machine import Machine
 from pledger.testing import Faults
@@ -44,7 +44,7 @@ def outcomes_go_to_a_run_that_is_handed_back(patch: pytest.MonkeyPatch) -> None:
 
 
 def runs_may_leave_with_what_is_known_here_alone(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Activities, "has_eager", lambda self, run_key, event_ids: False)
+    patch.setattr(UnderWay, "has_eager", lambda self, run_key, event_ids: False)
 
 
 def an_earlier_lease_counts(patch: pytest.MonkeyPatch) -> None:
