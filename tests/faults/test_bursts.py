@@ -73,7 +73,7 @@ def test_two_thousand_runs_due_at_one_moment_are_claimed_in_their_turn(virtual: 
     [engine] = env.client.internals.engines
     env.sleep(timedelta(minutes=1))
     for run in list(engine.runs.active.values()):
-        engine.runs.release(run)
+        engine.runs.leaving.release(run)
     env.sleep(timedelta(minutes=1))
     assert len(engine.runs.active) == 0
     assert [handle.result() for handle in handles] == [3_600] * 2_000

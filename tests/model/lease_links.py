@@ -64,7 +64,7 @@ CODE: Final[dict[str, tuple[str, ...]]] = {
     "kill": (),
     "restart": (),
     # The worker: runs
-    "begin": ("pledger.engine.runs:Runs.begin", "pledger.engine.runs:Runs._bear"),
+    "begin": ("pledger.engine.births:Births.begin", "pledger.engine.births:Births.bear"),
     "claim_runs": (
         "pledger.engine.intake:Intake._claim_runs",
         "sessions.sql:claimable_runs",
@@ -77,7 +77,7 @@ CODE: Final[dict[str, tuple[str, ...]]] = {
         "tasks.sql:owned_tasks",
     ),
     "load": ("pledger.engine.loading:Loader.load", "pledger.engine.loading:Loader._lost", "ledger.sql:confirm_claim"),
-    "activate": ("pledger.engine.runs:Runs._activate", "pledger.engine.runs:Runs.block"),
+    "activate": ("pledger.engine.runs:Runs._activate", "pledger.engine.leaving:Leaving.block"),
     "answered": (
         "pledger.engine.building:InFlight.settle",
         "pledger.engine.runs:Runs.won",
@@ -87,7 +87,7 @@ CODE: Final[dict[str, tuple[str, ...]]] = {
     "woken_runs": ("pledger.engine.intake:Intake._look", "sessions.sql:woken_runs", "sessions.sql:drop_wakes"),
     "read_mail": ("pledger.engine.intake:Intake._read_mail", "mailbox.sql:read_inbox", "tasks.sql:read_tasks"),
     "look_for_ended": ("pledger.engine.intake:Intake._look", "sessions.sql:look"),
-    "let_go": ("pledger.engine.runs:Runs.release", "pledger.engine.runs:Runs._may_leave"),
+    "let_go": ("pledger.engine.leaving:Leaving.release", "pledger.engine.leaving:Leaving._may_leave"),
     # The worker: attempts
     "claim_tasks": ("pledger.engine.intake:Intake._claim_tasks", "tasks.sql:claimable_tasks", "tasks.sql:claim_task"),
     "attempt_begins": ("pledger.engine.activities:Activities.start_claimed",),

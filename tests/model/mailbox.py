@@ -40,7 +40,7 @@ CODE: Final[dict[str, tuple[str, ...]]] = {
     "send_answered": ("pledger.handle:WorkflowHandle._send", "mailbox.sql:knows_message"),
     "claim": ("pledger.engine.loading:Loader.load", "sessions.sql:claim_runs", "mailbox.sql:read_inbox"),
     "die": ("sessions.sql:orphan_runs", "sessions.sql:orphan_wakes"),
-    "let_go": ("pledger.engine.runs:Runs.release", "ledger.sql:release", "ledger.sql:due_if_mail"),
+    "let_go": ("pledger.engine.leaving:Leaving.release", "ledger.sql:release", "ledger.sql:due_if_mail"),
     "hear": ("pledger.engine.intake:Intake._look", "sessions.sql:woken_runs", "sessions.sql:drop_wakes"),
     "read": ("pledger.engine.intake:Intake._read_mail", "pledger.engine.active_run:ActiveRun.forget_delivered"),
     "read_arrives": ("pledger.engine.loading:take_message", "mailbox.sql:read_inbox"),

@@ -48,7 +48,7 @@ CODE: Final[dict[str, tuple[str, ...]]] = {
         "pledger.engine.outcomes:Outcomes._requeue",
         "tasks.sql:put_task",
     ),
-    "hand_back": ("pledger.engine.engine:Engine._hand_back", "pledger.engine.runs:Runs.release"),
+    "hand_back": ("pledger.engine.engine:Engine._hand_back", "pledger.engine.leaving:Leaving.release"),
     "close_session": (
         "pledger.engine.session:Session.close",
         "sessions.sql:end_session",
@@ -68,7 +68,7 @@ CODE: Final[dict[str, tuple[str, ...]]] = {
     "claim_tasks": ("tasks.sql:claimable_tasks", "tasks.sql:claim_task"),
     "load": ("pledger.engine.loading:Loader.load", "pledger.engine.loading:Loader._take_lost"),
     "read_mail": ("pledger.engine.intake:Intake._read_mail",),
-    "activate": ("pledger.engine.runs:Runs._activate", "pledger.engine.runs:Runs.block_with"),
+    "activate": ("pledger.engine.runs:Runs._activate", "pledger.engine.leaving:Leaving.block_with"),
     "append": ("ledger.sql:append", "ledger.sql:append_and_close"),
     "block": ("ledger.sql:block", "pledger.engine.activities:Activities.leave_behind"),
     "release": ("ledger.sql:release", "ledger.sql:due_if_mail"),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pledger import errors
 from pledger.engine.activities import Activities
+from pledger.engine.births import Birth
 from pledger.engine.bounds import bounds_of
 from pledger.engine.budgets import Budgets
 from pledger.engine.intake import Intake
@@ -245,7 +246,7 @@ class Engine:
 
     async def _hand_back(self) -> None:
         for run in list(self.runs.active.values()):
-            self.runs.release(run)
+            self.runs.leaving.release(run)
         await self.connection.committer.drain()
 
     def _lost_lease(self) -> None:
@@ -281,7 +282,8 @@ class Engine:
     def begin(
         self, start: StartRun, started: RunStarted, identity: RunIdentity, done: Callable[[Answer], None]
     ) -> None:
-        self.runs.begin(start, started, identity, done)
+        """Start a run here. done: gets the answer of its start."""
+        self.runs.births.begin(Birth(start, started, identity, done))
 
     def message_sent(self, run_key: int, answer: Answer) -> None:
         """A message for the run was written. Was it there before, or is the answer lost, then nobody may have been told

@@ -14,12 +14,12 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
 from pledger import errors
+from pledger.engine.leaving import AGAIN_S
 from pledger.engine.loading import take_message, take_outcome
 from pledger.engine.port.answers import Answer, Reply
 from pledger.engine.port.lanes import Claim, Served
 from pledger.engine.port.operations import ExpireTask, LogAttempts
 from pledger.engine.port.records import AttemptRecord, Mail, Request
-from pledger.engine.runs import AGAIN_S
 from pledger.engine.task_rows import decode_command, decode_failure, encode_record
 from pledger.engine.verdicts import cancelled, timed_out, worker_lost
 from pledger.history import failures
@@ -148,7 +148,7 @@ class Intake:
         if self._early_mail:
             if run_key in self._early_mail:
                 self.mail(run_key)
-            if self._runs.births_in_flight:
+            if self._runs.births.in_flight:
                 self._early_mail.discard(run_key)
             else:
                 self._early_mail.clear()
@@ -343,7 +343,7 @@ class Intake:
                     self._activities.settle_lost(now, _identity_of(now))
 
     def _knows_run(self, run_key: int) -> bool:
-        return run_key in self._runs.active or run_key in self._runs.leaving or run_key in self._loading
+        return run_key in self._runs.active or run_key in self._runs.leaving.run_keys or run_key in self._loading
 
     def _knows_task(self, task: TaskRow) -> bool:
         """Whether the attempt runs here, or its outcome is on its way to the row or to the run."""
@@ -428,7 +428,7 @@ class Intake:
         run = self._runs.active.get(run_key)
         if run is not None and not run.gone:
             return run
-        if self._runs.births_in_flight:
+        if self._runs.births.in_flight:
             self._early_mail.add(run_key)
         return None
 
@@ -448,7 +448,7 @@ class Intake:
 
     def _park(self, run: ActiveRun, error: errors.CorruptHistoryError) -> None:
         if not run.gone:
-            self._runs.block(run, error)
+            self._runs.leaving.block(run, error)
 
     def _answer(self, run: ActiveRun, request: Request) -> None:
         if run.gone:

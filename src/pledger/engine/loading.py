@@ -146,7 +146,7 @@ class Loader:
                 raise
             if isinstance(error, errors.StoreUnavailableError):
                 # Nothing is lost: the run is handed back to be claimed again.
-                self._runs.let_go(Release(row.run_key, row.fence, 0))
+                self._runs.leaving.let_go(Release(row.run_key, row.fence, 0))
             else:
                 self._block(row, blocks.reason(error, self._clock.now_ms(), machine.last_event + 1))
             return
@@ -230,7 +230,7 @@ class Loader:
                 self._activities.rows.put(PutTask(run.fence, task, [record]))
 
     def _block(self, row: RunRow, reason: bytes) -> None:
-        self._runs.let_go(Block(row.run_key, row.fence, reason, self._runs.codes[row.workflow_type]))
+        self._runs.leaving.let_go(Block(row.run_key, row.fence, reason, self._runs.codes[row.workflow_type]))
 
 
 def take_message(run: ActiveRun, message: Message) -> None:

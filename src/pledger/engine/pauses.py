@@ -98,7 +98,7 @@ class KnownPauses:
             self._runs.forget(run, "the run is paused")
             activities.rows.left(run.run_key)
 
-        self._runs.let_go(Release(run.run_key, run.fence, due_ms, rows), left)
+        self._runs.leaving.let_go(Release(run.run_key, run.fence, due_ms, rows), left)
 
     def won(self, built: InFlight) -> None:
         """The transition that was in flight when its run was paused is durable. What it has scheduled to start here

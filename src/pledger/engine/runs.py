@@ -7,24 +7,23 @@ only after the answer WON anything that the transition asked for is started (int
 
 from __future__ import annotations
 
-import itertools
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from pledger import errors
-from pledger.engine import blocks
 from pledger.engine.active_run import ActiveRun
 from pledger.engine.alarms import Alarms
+from pledger.engine.births import Births
 from pledger.engine.building import Builder, InFlight
+from pledger.engine.leaving import AGAIN_S, Leaving
 from pledger.engine.pauses import KnownPauses
-from pledger.engine.port.answers import Reply, Started
-from pledger.engine.port.operations import Block, LogAttempts, PutTask, Release
+from pledger.engine.port.operations import LogAttempts
 from pledger.engine.port.records import AttemptRecord
 from pledger.engine.task_rows import encode_record
 from pledger.engine.verdicts import lost_in_the_gap
-from pledger.history import events, failures, tracebacks, transition
+from pledger.history import events
 from pledger.history.events import ActivityCompleted, ActivityFailed, Command
 from pledger.machine.generators import stage
 from pledger.machine.machine import Machine
@@ -35,8 +34,6 @@ if TYPE_CHECKING:
     from pledger.engine.activities import Activities
     from pledger.engine.attempt import Attempt
     from pledger.engine.committer import Committer
-    from pledger.engine.port.answers import Answer
-    from pledger.engine.port.operations import StartRun
     from pledger.engine.port.records import RunStatus, TaskRow
     from pledger.engine.session import LedgerClock
     from pledger.engine.watchdog import Watchdog
@@ -45,19 +42,34 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pledger.engine")
 
-#: Before a write that the store could not take is tried again.
-AGAIN_S: Final = 0.2
-
 
 class Listener(Protocol):
     """Who wants to know what became of runs: the connection (waiting clients), the intake, verification."""
 
-    def run_born(self, run_key: int) -> None: ...
-    def run_closed(self, run_key: int, status: RunStatus, command: Command | None) -> None: ...
-    def run_changed(self, run_key: int) -> None: ...
-    def run_released(self, due_ms: int | None) -> None: ...
-    def task_queued(self, due_ms: int, task_queue: str) -> None: ...
-    def attempts_ended(self) -> None: ...
+    def run_born(self, run_key: int) -> None:
+        """A run has started here, and is known here from now on."""
+        ...
+
+    def run_closed(self, run_key: int, status: RunStatus, command: Command | None) -> None:
+        """A run that was here has ended. command: the last of its code, None where something else ended it."""
+        ...
+
+    def run_changed(self, run_key: int) -> None:
+        """A run was blocked, or was ended from outside: whoever waits for it looks again."""
+        ...
+
+    def run_released(self, due_ms: int | None) -> None:
+        """A run was handed back. due_ms: when it is to be claimed, None when a message has to come first."""
+        ...
+
+    def task_queued(self, due_ms: int, task_queue: str) -> None:
+        """An activity waits in a queue, and may start then."""
+        ...
+
+    def attempts_ended(self) -> None:
+        """Attempts that may have had slots are over."""
+        ...
+
     def recorded_elsewhere(self, run_key: int, task_queue: str) -> None:
         """An outcome was recorded for a run that is not here."""
         ...
@@ -70,7 +82,8 @@ class Listener(Protocol):
 class Runs:
     """The active runs of one worker, by run_key.
 
-    session_key: whose they are. codes: the identity of the code of each workflow, by its type.
+    session_key: whose they are. codes: the identity of the code of each workflow, by its type. births: those that start
+    here. leaving: those that leave while they are open.
     """
 
     def __init__(
@@ -105,10 +118,12 @@ class Runs:
         self._history_events_max = history_events_max
         self._worker = worker
         self._builder = Builder(codes=codes, task_queue=task_queue, worker=worker)
-        self.leaving: set[int] = set()
         self._ready: deque[ActiveRun] = deque()
-        self.births_in_flight = 0
-        self._births: deque[tuple[StartRun, events.RunStarted, RunIdentity, Callable[[Answer], None]]] = deque()
+        self.births = Births(self, committer=committer, listener=listener, session_key=session_key)
+        self._unborn = self.births.unborn
+        self.leaving = Leaving(
+            self, committer=committer, clock=clock, loop=loop, listener=listener, cached_max=cached_max
+        )
         self._alarms = Alarms(loop, clock, self._ring)
         self.pauses = KnownPauses(self, loop, task_queue)
         committer.on_turn(self.prepare)
@@ -116,7 +131,7 @@ class Runs:
     @property
     def waiting(self) -> int:
         """How many runs have something on its way to the store."""
-        return self.births_in_flight + sum(run.in_flight for run in self.active.values())
+        return self.births.in_flight + sum(run.in_flight for run in self.active.values())
 
     def meet(self, activities: Activities) -> None:
         """The activities of the same worker: the two know each other."""
@@ -139,13 +154,6 @@ class Runs:
             self.pauses.set_aside(run)
         elif run.inputs:
             self.make_ready(run)
-
-    def begin(
-        self, start: StartRun, started: events.RunStarted, identity: RunIdentity, done: Callable[[Answer], None]
-    ) -> None:
-        """Start a run here: its start and its first transition are one commit. done: gets the start's answer."""
-        self._births.append((start, started, identity, done))
-        self._committer.kick()
 
     def make_ready(self, run: ActiveRun) -> None:
         """The run has inputs. One that is being handed back takes none: they are stored too, and wake it there."""
@@ -189,7 +197,7 @@ class Runs:
         run.inputs.append(outcome)
         run.origins.append(-attempt.event_id if row else 0)
         run.outcomes.append((attempt, outcome))
-        if not run.ready and not run.in_flight:
+        if not run.ready and not run.in_flight:  # make_ready, written out: every step's path
             run.ready = True
             self._ready.append(run)
             self._committer.kick()
@@ -244,7 +252,7 @@ class Runs:
 
     def prepare(self) -> None:
         """The committer's turn: activate what is ready and submit the transitions."""
-        if self._ready or self._births:
+        if self._ready or self._unborn:
             now_ms = self._clock.now_ms()
             try:
                 with stage():
@@ -253,77 +261,28 @@ class Runs:
                         run.ready = False
                         if not (run.gone or run.in_flight or run.releasing or run.held):
                             self._activate(run, now_ms)
-                    while self._births:
-                        self._bear(*self._births.popleft(), now_ms)
+                    while self._unborn:
+                        self.births.bear(self._unborn.popleft(), now_ms)
             finally:
-                if self._ready or self._births:
+                if self._ready or self._unborn:
                     # One raised, which is a bug of ours. It does not take the others with it: they have the next turn.
                     self._loop.call_soon(self._committer.kick)
         if len(self.active) > self._cached_max:
-            self._evict()
+            self.leaving.evict()
 
     def _activate(self, run: ActiveRun, now_ms: int) -> None:
         try:
-            built = self._transition(run, now_ms)
+            built = self.transition(run, now_ms)
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt):
                 raise
-            self.block(run, error)
+            self.leaving.block(run, error)
             return
         if built is not None:
             run.in_flight = True
             self._committer.submit(built.append, built.settle)
 
-    def _bear(
-        self,
-        start: StartRun,
-        started: events.RunStarted,
-        identity: RunIdentity,
-        done: Callable[[Answer], None],
-        now_ms: int,
-    ) -> None:
-        machine = self.new_machine(self.definitions[started.workflow_type], identity)
-        run = ActiveRun(identity, machine, run_key=0, chain_key=0, fence=1, head=transition.CHAIN_START)
-        run.deadline_ms = started.deadline_ms
-        run.add(started)
-        try:
-            built = self._transition(run, now_ms)
-        except BaseException as error:
-            if isinstance(error, KeyboardInterrupt):
-                raise
-            # Kept as an ordinary start: whoever claims it meets the bug and blocks the run.
-            machine.destroy()
-            self._committer.submit(start, done)
-            return
-        assert built is not None
-        run.in_flight = True
-        start.owner, start.first = self._session_key(), built.append
-
-        def settle(answer: Answer) -> None:
-            self.births_in_flight -= 1
-            if isinstance(answer, Started) and self.holds(start.owner):
-                run.run_key, run.chain_key = answer.run_key, answer.chain_key
-                self.active[run.run_key] = run
-                run.held = self.pauses.covers(run)  # what it is of may have been paused while it was born
-                self.won(built)
-                self._listener.run_born(run.run_key)
-            else:
-                self.activities.admission.unreserve(built.eager)
-                run.gone = True
-                machine.destroy()
-            if isinstance(answer, errors.StoreUnavailableError):
-                self._listener.in_doubt()
-            if answer is Reply.LOST:
-                # This worker lost its lease meanwhile: the run is started all the same, for whoever comes.
-                start.owner = start.first = None
-                self._committer.submit(start, done)
-            else:
-                done(answer)
-
-        self.births_in_flight += 1
-        self._committer.submit(start, settle)
-
-    def _transition(self, run: ActiveRun, now_ms: int) -> InFlight | None:
+    def transition(self, run: ActiveRun, now_ms: int) -> InFlight | None:
         """Activate the run with its inputs and build the append; None without inputs. Raises what blocks the run.
 
         now_ms: the time of the turn; a run's own time does not go back when it moves to a worker that is behind.
@@ -383,7 +342,7 @@ class Runs:
         if run.gone:
             self.activities.admission.unreserve(built.eager)
             return
-        self.active[run.run_key] = self.active.pop(run.run_key)  # newest last: see _evict
+        self.active[run.run_key] = self.active.pop(run.run_key)  # newest last: see `Leaving.evict`
         if run.held:
             self.pauses.won(built)
         for event_id, command in built.eager:
@@ -449,7 +408,7 @@ class Runs:
         else:
             self.activities.admission.unreserve(built.eager)
             built.run.in_flight = False
-            self.block(built.run, error)
+            self.leaving.block(built.run, error)
 
     def when_at_rest(self, run: ActiveRun, ask: Callable[[], None]) -> None:
         """Call once nothing of the run is in flight, so that nobody sees what a crash could take back.
@@ -478,75 +437,7 @@ class Runs:
             return run.machine.query(name, args)
         finally:
             if run.machine.spoiled and not run.releasing:
-                self._begin_again(run)
-
-    def _begin_again(self, run: ActiveRun) -> None:
-        """Its memory is not what its history says: let go of it, for whoever replays it. Its attempts go on."""
-        for row in self.activities.leave_behind(run.run_key, ()):
-            self._committer.submit(PutTask(run.fence, row), lambda _: None)
-        run.releasing = True
-        self.let_go(Release(run.run_key, run.fence, 0), lambda: self._left(run))
-
-    def _left(self, run: ActiveRun) -> None:
-        self.forget(run, "the run was handed back")
-        self.activities.rows.left(run.run_key)
-
-    # Blocking and releasing -------------------------------------------------------------------------------------------
-
-    def block(self, run: ActiveRun, error: BaseException) -> None:
-        """The code cannot carry the run on: let go of it, its state intact, with the reason for all to see."""
-        self.block_with(run, blocks.reason(error, self._clock.now_ms(), run.last_event + 1))
-        # Last: a log's handlers run code of the user's, and so do errors that are told in full.
-        logger.error("%s is blocked: %s", run.identity, failures.text_of(error), exc_info=tracebacks.for_log(error))
-
-    def block_with(self, run: ActiveRun, reason: bytes) -> None:
-        rows = self.activities.leave_behind(run.run_key, [*run.outcomes_applied, *run.outcomes])
-        self.forget(run, "the run is blocked")
-        operation = Block(run.run_key, run.fence, reason, self.codes[run.identity.workflow_type], rows)
-        self.let_go(operation, lambda: self.activities.rows.left(run.run_key))
-
-    def let_go(self, operation: Block | Release, done: Callable[[], None] | None = None) -> None:
-        """Write that a run is not held here any more, as often as it takes. done: called once that is settled."""
-        self.leaving.add(operation.run_key)
-
-        def answered(answer: Answer) -> None:
-            if isinstance(answer, errors.StoreUnavailableError):
-                self._loop.call_later(AGAIN_S, self._committer.submit, operation, answered)
-                return
-            self.leaving.discard(operation.run_key)
-            if done is not None:
-                done()
-            if answer is Reply.WON:
-                if isinstance(operation, Block):
-                    self._listener.run_changed(operation.run_key)
-                else:
-                    self._listener.run_released(operation.due_ms)
-
-        self._committer.submit(operation, answered)
-
-    def _evict(self) -> None:
-        """Let go of the runs that have rested longest, down to the bound of the cache."""
-        surplus = len(self.active) - self._cached_max
-        # Runs are kept in the order of their last transition: those at rest come first, so a short look is enough.
-        for run in list(itertools.islice(self.active.values(), 2 * surplus + 64)):
-            if surplus > 0 and self._may_leave(run):
-                surplus -= 1
-                self.release(run)
-
-    def _may_leave(self, run: ActiveRun) -> bool:
-        if run.gone or not run.at_rest:
-            return False
-        return not self.activities.under_way.has_eager(run.run_key, run.machine.pending_event_ids())
-
-    def release(self, run: ActiveRun) -> None:
-        """Hand the run back: it waits in the store until it is due or somebody writes to it.
-
-        One that is not at rest, or has attempts here that are in no row, is due at once: what is durable of it lags
-        behind what is known here.
-        """
-        due_ms = run.due_ms() if self._may_leave(run) else 0
-        run.releasing = True
-        self.let_go(Release(run.run_key, run.fence, due_ms), lambda: self.forget(run, "the run was handed back"))
+                self.leaving.begin_again(run)
 
     def stop(self) -> None:
         self._alarms.stop()

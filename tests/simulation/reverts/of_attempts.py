@@ -42,7 +42,7 @@ def lost_eager_attempts_do_not_count(patch: pytest.MonkeyPatch) -> None:
 
 def effects_before_their_intent(patch: pytest.MonkeyPatch) -> None:
     def activate(self: Runs, run: ActiveRun, now_ms: int) -> None:
-        built = self._transition(run, now_ms)
+        built = self.transition(run, now_ms)
         if built is not None:
             run.in_flight = True
             for event_id, command in built.eager:

@@ -168,7 +168,7 @@ def test_runs_that_left_memory_are_woken_too(pledger_env: PledgerEnv) -> None:
     handles = [env.start(wait_long, days) for days in range(1, 4)]
     engine = env.client.internals.engines[0]
     for run in list(engine.runs.active.values()):
-        engine.runs.release(run)
+        engine.runs.leaving.release(run)
     assert [handle.result() for handle in handles] == [1, 2, 3]
 
 

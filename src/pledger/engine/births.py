@@ -1,0 +1,94 @@
+"""Runs that start in their worker: the start and the first transition are one commit."""
+
+from __future__ import annotations
+
+import functools
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from pledger import errors
+from pledger.engine.active_run import ActiveRun
+from pledger.engine.port.answers import Answer, Reply, Started
+from pledger.engine.port.operations import StartRun
+from pledger.history import transition
+from pledger.history.events import RunStarted
+from pledger.machine.context import RunIdentity
+
+if TYPE_CHECKING:
+    from pledger.engine.building import InFlight
+    from pledger.engine.committer import Committer
+    from pledger.engine.runs import Listener, Runs
+
+
+class Birth(msgspec.Struct, frozen=True):
+    """A run that is to start. done: gets the answer of its start."""
+
+    start: StartRun
+    started: RunStarted
+    identity: RunIdentity
+    done: Callable[[Answer], None]
+
+
+class Births:
+    """session_key: whose the runs will be. unborn: those that the next turn bears. in_flight: how many are on their way
+    to the store."""
+
+    def __init__(self, runs: Runs, *, committer: Committer, listener: Listener, session_key: Callable[[], int]) -> None:
+        self.unborn: deque[Birth] = deque()
+        self.in_flight = 0
+        self._runs = runs
+        self._committer = committer
+        self._listener = listener
+        self._session_key = session_key
+
+    def begin(self, birth: Birth) -> None:
+        """Start a run here."""
+        self.unborn.append(birth)
+        self._committer.kick()
+
+    def bear(self, birth: Birth, now_ms: int) -> None:
+        """Activate the run for the first time, and submit its start with what came of that. now_ms: of the turn."""
+        start, started = birth.start, birth.started
+        machine = self._runs.new_machine(self._runs.definitions[started.workflow_type], birth.identity)
+        run = ActiveRun(birth.identity, machine, run_key=0, chain_key=0, fence=1, head=transition.CHAIN_START)
+        run.deadline_ms = started.deadline_ms
+        run.add(started)
+        try:
+            built = self._runs.transition(run, now_ms)
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt):
+                raise
+            # Kept as an ordinary start: whoever claims it meets the bug and blocks the run.
+            machine.destroy()
+            self._committer.submit(start, birth.done)
+            return
+        assert built is not None
+        run.in_flight = True
+        start.owner, start.first = self._session_key(), built.append
+        self.in_flight += 1
+        self._committer.submit(start, functools.partial(self._born, birth, built))
+
+    def _born(self, birth: Birth, built: InFlight, answer: Answer) -> None:
+        self.in_flight -= 1
+        runs, start, run = self._runs, birth.start, built.run
+        if isinstance(answer, Started) and runs.holds(start.owner):
+            run.run_key, run.chain_key = answer.run_key, answer.chain_key
+            runs.active[run.run_key] = run
+            run.held = runs.pauses.covers(run)  # what it is of may have been paused while it was born
+            runs.won(built)
+            self._listener.run_born(run.run_key)
+        else:
+            runs.activities.admission.unreserve(built.eager)
+            run.gone = True
+            run.machine.destroy()
+        if isinstance(answer, errors.StoreUnavailableError):
+            self._listener.in_doubt()
+        if answer is Reply.LOST:
+            # This worker lost its lease meanwhile: the run is started all the same, for whoever comes.
+            start.owner = start.first = None
+            self._committer.submit(start, birth.done)
+        else:
+            birth.done(answer)
