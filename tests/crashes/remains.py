@@ -60,10 +60,10 @@ class Remains:
 
     def _audit(self) -> None:
         self.auditor.read_clock()
-        self.auditor.recovered(self.state)
+        self.auditor.setbacks.recovered(self.state)
         self.auditor.check_all_wakers(StateView(self.state))
         self.violations += self.auditor.violations
-        for run_key, record in self.auditor.records.items():
+        for run_key, record in self.auditor.records.by_run.items():
             for stored in self.state.histories[run_key]:
                 found = transition.decode(stored.body)
                 fired = [each.started_event_id for each in found.inputs if isinstance(each, events.TimerFired)]
@@ -103,7 +103,7 @@ class Remains:
             self.violations.append("everything finishes: a client was not told of the end")
 
     def _ending(self, row: RunRow) -> Ending:
-        result = self.auditor.records[row.run_key].state.result
+        result = self.auditor.records.by_run[row.run_key].state.result
         workflow = self.workflows[row.workflow_type]
         value = None if result is None else workflow.signature.decode_result(result)
         effects = {what: len(receipts) for what, receipts in self.world.asked.items()}

@@ -146,7 +146,12 @@ class Deploy:
         self.activities = {each.name: each for each in activities}
         self.scheduler = Scheduler(random.Random(1))
         conditions = Conditions(self.scheduler, Faults())
-        self.auditor = Auditor(conditions.store_ms, self.workflows, keep_ms=Limits().retention_ms or 0)
+        self.auditor = Auditor(
+            conditions.store_ms,
+            self.workflows,
+            keep_ms=Limits().retention_ms or 0,
+            now_s=lambda: self.scheduler.now_s,
+        )
         self.gate = Gate()
         self._ledger = GatedLedger(conditions.store_ms, self.gate)
         self.gate.has_tasks = lambda: any(queued_tasks(self.state, "default"))

@@ -7,9 +7,8 @@ the simulation stops at the first.
 
 from __future__ import annotations
 
-import copy
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, assert_never
 
 import msgspec
@@ -33,8 +32,9 @@ from pledger.engine.port.operations import (
 )
 from pledger.engine.port.records import RunRow, SessionRow, TaskRow
 from pledger.history import events, transition
-from pledger.history.state import ImpossibleEventError, RunState, fold
-from pledger.store.losses import JUMP
+from pledger.testing.circuits import Circuits
+from pledger.testing.records import Record, Records
+from pledger.testing.setbacks import Setbacks
 from pledger.testing.stillness import Stillness
 from pledger.testing.turnstile import Turnstile
 from pledger.testing.views import StateView
@@ -44,10 +44,9 @@ if TYPE_CHECKING:
 
     from pledger.engine.attempt import Attempt
     from pledger.engine.port.records import Outlook
+    from pledger.history.budget import RetryBudget
     from pledger.history.placement import LimitRule
-    from pledger.history.transition import StoredTransition, Transition
     from pledger.store.memory.state import State
-    from pledger.testing.circuits import Circuits
     from pledger.testing.process import Process
     from pledger.testing.views import View
     from pledger.testing.world import Activity
@@ -55,25 +54,6 @@ if TYPE_CHECKING:
 
 #: The verbs that give a session something to do.
 CLAIMS: Final = frozenset({"claim_runs", "claim_tasks", "claim_queued", "claim_lifted_runs", "claim_lifted_tasks"})
-
-
-@dataclass(slots=True)
-class Record:
-    """One run's history as the auditor saw it grow. outcomes, fired: positions that have their one answer.
-
-    messages: where each message was delivered, by its id. last_attempts: of the activities that the run has cancelled,
-    the attempt that may still begin or go on.
-    """
-
-    run_id: str
-    head: bytes = transition.CHAIN_START
-    state: RunState = field(default_factory=RunState)
-    scheduled: dict[int, events.ScheduleActivity] = field(default_factory=dict)
-    timers: dict[int, int] = field(default_factory=dict)
-    outcomes: dict[int, events.ActivityCompleted | events.ActivityFailed] = field(default_factory=dict)
-    fired: set[int] = field(default_factory=set)
-    messages: dict[str, int] = field(default_factory=dict)
-    last_attempts: dict[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +69,12 @@ class Sight:
 
 
 class Auditor:
-    """records: by run_key. violations: what was found, in words, oldest first. clock: the store's, in ms.
+    """violations: what was found, in words, oldest first. clock: the store's, in ms.
 
     may_block: the workflow types whose code is not right, or changes; any other one blocks only when it is parked.
     damaged: runs whose rows were changed behind the ledger's back. parked: those of them that are blocked for it.
-    keep_ms: how long finished runs are kept. forgotten: those that retention took. rules: the numbers of limits.
+    keep_ms: how long finished runs are kept. rules: the numbers of limits. budgets: by activity type. now_s: virtual
+    time; None where there is none but the store's.
     """
 
     def __init__(
@@ -102,10 +83,11 @@ class Auditor:
         may_block: Container[str] = (),
         keep_ms: int = 0,
         rules: Mapping[str, LimitRule] | None = None,
+        *,
+        budgets: Mapping[str, RetryBudget] | None = None,
+        now_s: Callable[[], float] | None = None,
     ) -> None:
-        self.forgotten: set[int] = set()
         self._keep_ms = keep_ms
-        self.records: dict[int, Record] = {}
         self.violations: list[str] = []
         self.damaged: set[int] = set()
         self.parked: set[int] = set()
@@ -113,14 +95,13 @@ class Auditor:
         self._may_block = may_block
         self._latest_ms = 0
         self._went_back_ms = 0
-        #: Runs as they were before the transitions that turned up after a crash; None: not there at all.
-        self._unheard: dict[int, Record | None] = {}
+        self.records = Records(self.violated, lambda: self._latest_ms)
+        self.setbacks = Setbacks(self.records, self.violated, self._begin_anew)
         self.stillness = Stillness(self.violated)
-        #: How often the ledger has gone back. once: how often each activity began that may once, by its run and input.
-        self.term = 0
+        #: How often each activity began that may once, by its run and input.
         self._once: Counter[tuple[str, str, bytes]] = Counter()
         self.turnstile = Turnstile(rules or {}, self.violated)
-        self.circuits: Circuits  # set by the simulation
+        self.circuits = Circuits(self.violated, budgets or {}, now_s=now_s or (lambda: clock() / 1000), store_ms=clock)
 
     def owner_looked(self, process: Process, session_key: int, outlook: Outlook) -> None:
         """A session has got the answer to a look."""
@@ -128,6 +109,11 @@ class Auditor:
 
     def violated(self, rule: str, what: str) -> None:
         self.violations.append(f"{rule}: {what}")
+
+    def _begin_anew(self, state: State) -> None:
+        self.stillness = Stillness(self.violated)
+        self.read_clock()
+        self.check_all_wakers(StateView(state))
 
     # Around each operation --------------------------------------------------------------------------------------------
 
@@ -148,7 +134,7 @@ class Auditor:
 
     def conclude(self, sight: Sight, answer: Answer, view: View) -> None:
         """The operation is written, for good. view: just after it."""
-        self._unheard.clear()
+        self.setbacks.is_durable()
         self.read_clock()
         if answer is Reply.WON:
             self._won(sight, view)
@@ -182,14 +168,14 @@ class Auditor:
                 self.parked.discard(operation.run_key)  # it goes on: the damage was written over
                 self._check_owner(sight, operation.fence)
                 self._check_place(operation, before)
-                self._extend(operation.run_key, operation.transition, operation.last_event)
-                self._check_status(operation.run_key, view)
+                self.records.extend(operation.run_key, operation.transition, operation.last_event)
+                self.records.check_status(operation.run_key, view)
                 self._note_cancelled(operation, view)
                 self.stillness.look_at_append(operation, before)
             case Terminate():
                 self._check_place(operation, before)
-                self._extend(operation.run_key, operation.transition, operation.last_event)
-                self._check_status(operation.run_key, view)
+                self.records.extend(operation.run_key, operation.transition, operation.last_event)
+                self.records.check_status(operation.run_key, view)
             case Release() | ConfirmClaim() | PutTask():
                 self._check_owner(sight, operation.fence)
             case Block():
@@ -206,7 +192,7 @@ class Auditor:
                 pass
 
     def _note_cancelled(self, operation: Append, view: View) -> None:
-        record, rows = self.records[operation.run_key], view.tasks(operation.run_key)
+        record, rows = self.records.by_run[operation.run_key], view.tasks(operation.run_key)
         for event_id in operation.cancelled:
             row = rows.get(event_id)
             # Without a row it is the eager one, which may be about to begin.
@@ -214,12 +200,12 @@ class Auditor:
             record.last_attempts.setdefault(event_id, last)
 
     def _born(self, start: StartRun, answer: Started, view: View) -> None:
-        if any(each.run_id == start.run_id for each in self.records.values()):
+        if any(each.run_id == start.run_id for each in self.records.by_run.values()):
             self.violated("one start, one run", f"{start.workflow_id} ({start.run_id}) was created twice")
-        self.records[answer.run_key] = Record(start.run_id)
+        self.records.by_run[answer.run_key] = Record(start.run_id)
         if start.first is not None and start.owner is not None:
-            self._extend(answer.run_key, start.first.transition, start.first.last_event)
-            self._check_status(answer.run_key, view)
+            self.records.extend(answer.run_key, start.first.transition, start.first.last_event)
+            self.records.check_status(answer.run_key, view)
 
     def _check_owner(self, sight: Sight, fence: int) -> None:
         before, sessions = sight.before, sight.sessions
@@ -259,11 +245,11 @@ class Auditor:
     def look_at_forgotten(self, view: View) -> None:
         """After retention was there: it took what had ended long enough ago, and nothing else."""
         self.read_clock()  # nothing may have been written since that came true
-        for run_key, record in self.records.items():
+        for run_key, record in self.records.by_run.items():
             row = view.run(run_key)
-            if run_key in self.forgotten or (row is not None and row.last_event == record.state.last_event):
+            if run_key in self.records.forgotten or (row is not None and row.last_event == record.state.last_event):
                 continue
-            self.forgotten.add(run_key)
+            self.records.forgotten.add(run_key)
             state = record.state
             if row is None or not row.is_forgotten or (row.run_id, row.head) != (record.run_id, record.head):
                 self.violated("ids outlive retention", f"of run {run_key} ({record.run_id}) there is {row}")
@@ -274,114 +260,6 @@ class Auditor:
                     "retention takes what is finished",
                     f"run {run_key} ended at {state.last_ms} and was forgotten by {self._latest_ms}",
                 )
-
-    # After a crash ----------------------------------------------------------------------------------------------------
-
-    def recovered(self, state: State) -> None:
-        """Every process is gone and the ledger came up as `state`: what was acknowledged is there. What was refused
-        with an unknown outcome may have come through after all; until something is durable on top of it, a power cut
-        may still take it."""
-        for run_key, record in list(self.records.items()):
-            if _is_there(record, run_key, state):
-                continue
-            if run_key not in self._unheard or not self._take_back(run_key, state):
-                self.violated(
-                    "nothing acknowledged is lost",
-                    f"run {run_key} ({record.run_id}) had {record.state.last_event} events; there is "
-                    f"{state.runs.get(run_key)}",
-                )
-                return
-        for run_key, row in state.runs.items():
-            if run_key not in self.records:
-                self.records[run_key] = Record(row.run_id)
-                self._unheard.setdefault(run_key, None)
-            record = self.records[run_key]
-            for stored in state.histories[run_key]:
-                if stored.first_event_id > record.state.last_event:
-                    if run_key not in self._unheard:
-                        self._unheard[run_key] = copy.deepcopy(record)
-                    last_event = stored.first_event_id + len(transition.decode(stored.body).events()) - 1
-                    self._extend(run_key, stored, last_event)
-            self._check_status(run_key, StateView(state))
-
-    def _take_back(self, run_key: int, state: State) -> bool:
-        """Whether the run is as it was before what turned up that nobody had been told of."""
-        earlier = self._unheard.pop(run_key)
-        if earlier is None:
-            del self.records[run_key]
-            return True
-        self.records[run_key] = earlier
-        return _is_there(earlier, run_key, state)
-
-    # After a fail-over ------------------------------------------------------------------------------------------------
-
-    def remember(self) -> tuple[dict[int, Record], set[int]]:
-        return copy.deepcopy(self.records), set(self.forgotten)
-
-    def went_back(self, known: tuple[dict[int, Record], set[int]], state: State) -> None:
-        """A replica has taken over that lacks what came since then, and the loss is declared."""
-        self.term += 1
-        self.records, self.forgotten = known
-        self.stillness = Stillness(self.violated)
-        self.read_clock()
-        self.check_all_wakers(StateView(state))
-
-    def is_stale(self, attempt: Attempt) -> bool:
-        """Whether the attempt is of a part of the ledger that is gone, or was given up with it: all that the ledger has
-        given since is higher."""
-        if not self.term:
-            return False
-        owner = None if attempt.row is None else attempt.row.owner
-        given = attempt.run_key + attempt.fence if owner is None else owner
-        return given // JUMP < self.term
-
-    # What a history grows by ------------------------------------------------------------------------------------------
-
-    def _extend(self, run_key: int, stored: StoredTransition, last_event: int) -> None:
-        record = self.records[run_key]
-        first = record.state.last_event + 1
-        if stored.first_event_id != first:
-            self.violated("gap-free history", f"run {run_key}: event {stored.first_event_id} follows {first - 1}")
-            return
-        if stored.checksum != transition.checksum(record.head, first, stored.body):
-            self.violated("chained checksums", f"run {run_key}: the transition at event {first} breaks the chain")
-        record.head = stored.checksum
-        found = transition.decode(stored.body)
-        self._look_at(record, found, first)
-        if found.time_ms < record.state.last_ms:
-            self.violated("time goes forward", f"run {run_key}: {found.time_ms} follows {record.state.last_ms}")
-        try:
-            fold([found], record.state)
-        except ImpossibleEventError as error:
-            self.violated("the fold accepts it", f"run {run_key}: {error}")
-        if record.state.last_event != last_event:
-            self.violated("gap-free history", f"run {run_key}: {last_event} is not {record.state.last_event}")
-
-    def _look_at(self, record: Record, found: Transition, first: int) -> None:
-        for event_id, event in enumerate(found.events(), first):
-            match event:
-                case events.ScheduleActivity():
-                    record.scheduled[event_id] = event
-                case events.StartTimer():
-                    record.timers[event_id] = event.fire_at_ms
-                case events.ActivityCompleted() | events.ActivityFailed():
-                    self._look_at_outcome(record, event)
-                case events.TimerFired():
-                    self._look_at_timer(record, event.started_event_id)
-                case events.SignalReceived():
-                    self._look_at_message(record, event.message_id, event_id)
-                case events.CancelRequested():
-                    self._look_at_message(record, event.request_id, event_id)
-                case _:
-                    pass
-
-    def _look_at_outcome(self, record: Record, outcome: events.ActivityCompleted | events.ActivityFailed) -> None:
-        position = outcome.scheduled_event_id
-        if position in record.outcomes:
-            self.violated("one outcome per position", f"{record.run_id}: a second one for event {position}")
-        if position not in record.scheduled:
-            self.violated("one outcome per position", f"{record.run_id}: one for event {position}, never scheduled")
-        record.outcomes[position] = outcome
 
     def _look_at_late_outcomes(self, sight: Sight) -> None:
         """Whose attempt was counted as lost has no outcome any more."""
@@ -398,28 +276,6 @@ class Auditor:
                         f"which is at attempt {row.attempt}",
                     )
 
-    def _look_at_timer(self, record: Record, position: int) -> None:
-        due_ms = record.timers.get(position)
-        if due_ms is None or position in record.fired:
-            self.violated("timers fire once", f"{record.run_id}: the timer of event {position}")
-        elif self._latest_ms < due_ms:
-            self.violated(
-                "timers never early",
-                f"{record.run_id}: the timer of event {position} is due at {due_ms}, the store shows {self._latest_ms}",
-            )
-        record.fired.add(position)
-
-    def _look_at_message(self, record: Record, message_id: str, event_id: int) -> None:
-        if message_id in record.messages:
-            self.violated("messages are delivered once", f"{record.run_id}: {message_id} at {event_id}, and before")
-        record.messages[message_id] = event_id
-
-    def _check_status(self, run_key: int, view: View) -> None:
-        row, recorded = view.run(run_key), self.records[run_key].state.status
-        shown = None if row is None else row.status
-        if shown != recorded:
-            self.violated("row and history agree", f"run {run_key} is {shown} in its row, {recorded} in its history")
-
     # Wakers -----------------------------------------------------------------------------------------------------------
 
     def check_waker(self, run_key: int, view: View) -> None:
@@ -427,7 +283,7 @@ class Auditor:
         run = view.run(run_key)
         if run is None or run.status != "running" or run.owner is not None or run.blocked is not None:
             return
-        record = self.records.get(run_key)
+        record = self.records.by_run.get(run_key)
         if record is None:
             return
         tasks = view.tasks(run_key)
@@ -465,11 +321,11 @@ class Auditor:
             self._once[place] += 1
             if self._once[place] > 1:
                 self.violated("what may run once runs once", f"{what} began once more")
-        if self.is_stale(attempt):
+        if self.setbacks.is_stale(attempt):
             return
         self.stillness.attempt_began(attempt, what)
         self.turnstile.attempt_began(attempt, what)
-        record = self.records.get(attempt.run_key)
+        record = self.records.by_run.get(attempt.run_key)
         if record is None or attempt.event_id not in record.scheduled:
             self.violated("intent before effect", f"{what} began, and its schedule is not durable")
         elif attempt.number > record.last_attempts.get(attempt.event_id, attempt.number):
@@ -480,14 +336,6 @@ class Auditor:
             self.violated("never more than maximum_attempts", f"{what}, which may have {activity.maximum}")
         if len(activity.keys) > 1:
             self.violated("one idempotency key over all attempts", f"{what}: {sorted(activity.keys)}")
-
-
-def _is_there(record: Record, run_key: int, state: State) -> bool:
-    """Whether all that is known of the run is in the ledger."""
-    row, heads = state.runs.get(run_key), [each.checksum for each in state.histories.get(run_key, [])]
-    if row is not None and row.is_forgotten:
-        heads = [row.head]
-    return row is not None and row.run_id == record.run_id and record.head in [transition.CHAIN_START, *heads]
 
 
 def _run_key(operation: Operation) -> int:

@@ -44,7 +44,7 @@ def every_message_arrives_once(sim: Simulation) -> list[str]:
     refused one is never delivered; a cancel has its verdict once the run is closed."""
     found: list[str] = []
     for journal, row in _journals(sim):
-        delivered = sim.auditor.records[row.run_key].messages
+        delivered = sim.auditor.records.by_run[row.run_key].messages
         inbox = {each.message_id: each.verdict for each in sim.state.inboxes[row.chain_key].values()}
         signals = [each.message_id for each in journal.signals]
         for message_id in signals:
@@ -72,11 +72,11 @@ def every_outcome_told_is_true(sim: Simulation) -> list[str]:
     """Whatever a client was told of the end of a run is its recorded end, and the same for all who asked."""
     found: list[str] = []
     for journal, row in _journals(sim):
-        state = sim.auditor.records[row.run_key].state
+        state = sim.auditor.records.by_run[row.run_key].state
         for outcome in journal.outcomes:
             if outcome.status == "damaged" and row.run_key in sim.auditor.damaged:
                 continue
-            if outcome.status == "forgotten" and row.run_key in sim.auditor.forgotten:
+            if outcome.status == "forgotten" and row.run_key in sim.auditor.records.forgotten:
                 continue
             if outcome.status != row.status:
                 found.append(f"told is true: {row.workflow_id} is {row.status}, a client heard {outcome.status}")
@@ -93,7 +93,7 @@ def every_outcome_told_is_true(sim: Simulation) -> list[str]:
 def every_outcome_was_seen_outside(sim: Simulation) -> list[str]:
     """A recorded result is what that attempt returned, and never more attempts are recorded than began."""
     found: list[str] = []
-    for record in sim.auditor.records.values():
+    for record in sim.auditor.records.by_run.values():
         for position, outcome in record.outcomes.items():
             activity = sim.world.activities.get((record.run_id, position))
             began = [] if activity is None else activity.attempts
@@ -115,7 +115,7 @@ def every_history_is_whole(sim: Simulation) -> list[str]:
         if run_key in sim.auditor.damaged:
             continue  # see every_damage_is_found
         if row.is_forgotten:
-            if row.head != sim.auditor.records[run_key].head:
+            if row.head != sim.auditor.records.by_run[run_key].head:
                 found.append(f"ids outlive retention: {row.workflow_id} is remembered with another history")
             if sim.state.histories[run_key] and run_key not in sim.state.leftovers:
                 found.append(f"retention takes all: a part of the history of {row.workflow_id} is left")
@@ -127,7 +127,7 @@ def every_history_is_whole(sim: Simulation) -> list[str]:
             if stored.first_event_id != last + 1 or stored.checksum != head:
                 found.append(f"facts are immutable: {row.workflow_id} at event {last + 1}")
             last += len(body.events())
-        seen = sim.auditor.records[run_key]
+        seen = sim.auditor.records.by_run[run_key]
         if (row.head, row.last_event) != (head, last) or (seen.head, seen.state.last_event) != (head, last):
             found.append(f"facts are immutable: {row.workflow_id} ends at {last}, its row says {row.last_event}")
     return found
@@ -138,7 +138,7 @@ def every_damage_is_found(sim: Simulation) -> list[str]:
     so when it is read. What has been written over since is whole again."""
     found: list[str] = []
     for run_key in sorted(sim.auditor.damaged):
-        row, seen = sim.state.runs[run_key], sim.auditor.records[run_key]
+        row, seen = sim.state.runs[run_key], sim.auditor.records.by_run[run_key]
         head, last = transition.CHAIN_START, 0
         for stored in sim.state.histories[run_key]:
             head = transition.checksum(head, last + 1, stored.body)

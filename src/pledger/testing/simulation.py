@@ -28,7 +28,6 @@ from pledger.machine import guards
 from pledger.machine.definitions import ActivityDefinition, WorkflowDefinition
 from pledger.store.memory import State
 from pledger.testing.audit import Auditor
-from pledger.testing.circuits import Circuits
 from pledger.testing.conditions import Conditions
 from pledger.testing.dice import fork
 from pledger.testing.fault_plan import FaultPlan
@@ -116,12 +115,13 @@ class Simulation:
         self._scheduler = Scheduler(fork(self._dice))
         self._conditions = Conditions(self._scheduler, faults or Faults())
         rules = bounds_of(activities).rules
-        self.auditor = Auditor(self._conditions.store_ms, self._deploy, milliseconds(retention), rules)
-        self.auditor.circuits = Circuits(
-            self.auditor.violated,
-            {each.name: each.retry_budget for each in activities if each.retry_budget is not None},
+        self.auditor = Auditor(
+            self._conditions.store_ms,
+            self._deploy,
+            milliseconds(retention),
+            rules,
+            budgets={each.name: each.retry_budget for each in activities if each.retry_budget is not None},
             now_s=lambda: self._scheduler.now_s,
-            store_ms=self._conditions.store_ms,
         )
         self._ledger = self._new_ledger(store, durability)
         self.world = World(
@@ -129,7 +129,7 @@ class Simulation:
             faults=lambda: self._conditions.faults,
             hit=self._conditions.hit,
             began=self.auditor.attempt_began,
-            is_stale=self.auditor.is_stale,
+            is_stale=self.auditor.setbacks.is_stale,
             crowded=lambda worker, most: self.auditor.violated("limits are kept", f"{worker} runs more than {most}"),
         )
         surroundings = Surroundings(
@@ -150,7 +150,7 @@ class Simulation:
         dice = random.Random(f"operator {self.seed}")  # noqa: S311 - a test, no secret
         operator = Operator(*shared, dice, types=sorted(self.workflows), task_queues=task_queues)
         self._plan = FaultPlan(*shared, self.auditor, operator, self._dice)
-        self._plan.witnesses = (self.auditor, self.auditor.circuits, self.world, self._seats)
+        self._plan.witnesses = (self.auditor.setbacks, self.auditor.circuits, self.world, self._seats)
 
     def _new_ledger(self, store: str, durability: str) -> Ledger:
         if store == "memory":
@@ -264,7 +264,7 @@ class Simulation:
         auditor = self.auditor
         if not auditor.parked:
             return False
-        return any(auditor.records[run_key].run_id in program.journal.run_ids for run_key in auditor.parked)
+        return any(auditor.records.by_run[run_key].run_id in program.journal.run_ids for run_key in auditor.parked)
 
     def _all_closed(self) -> bool:
         return self._all_done() and not self._ledger.has_open_runs
@@ -273,7 +273,7 @@ class Simulation:
         told = [f"program {each.workflow_id} is not done" for each in self.programs if not each.done]
         for run_key in sorted(self.state.open_runs):
             row = self.state.runs[run_key]
-            record = self.auditor.records.get(run_key)
+            record = self.auditor.records.by_run.get(run_key)
             waiting = self.state.inboxes[row.chain_key]
             told.append(f"{row}\n  {record}\n  tasks {self.state.tasks.get(run_key)}\n  inbox {waiting}")
         return "\n".join([*told, f"sessions {self.state.sessions}"])

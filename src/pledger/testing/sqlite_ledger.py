@@ -88,7 +88,7 @@ class SqliteLedger:
         """Raises StoreError."""
         self._close_graves()
         if not self._places:
-            self._auditor.recovered(self.state)
+            self._auditor.setbacks.recovered(self.state)
         vfs = DiskVfs(self.disk, DiskWeather(process, self))
         stores: list[SimulatedSqliteStore] = []
         self._places[process] = (vfs, stores)
@@ -171,7 +171,7 @@ class SqliteLedger:
     @property
     def has_open_runs(self) -> bool:
         auditor = self._auditor
-        running = (key for key, record in auditor.records.items() if record.state.status == "running")
+        running = (key for key, record in auditor.records.by_run.items() if record.state.status == "running")
         return any(run_key not in auditor.parked for run_key in running)
 
     def flip_bit(self) -> int | None:
@@ -205,7 +205,7 @@ class SqliteLedger:
         before = self.state
         self.disk.lose_power(self._dice)
         after = self.state
-        self._auditor.recovered(after)
+        self._auditor.setbacks.recovered(after)
         found = []
         if self._durability == "power" and _kept(before, before) != _kept(after, before):
             found.append("nothing acknowledged is lost: a power cut after the end changed the ledger")

@@ -216,7 +216,7 @@ def test_retention_is_held_to_the_time_at_which_it_forgets(after_ms: int, is_rig
     retention._forget_run(ledger.state, ledger.state.runs[ledger.run_key])
     ledger.auditor.look_at_forgotten(StateView(ledger.state))
     assert (ledger.violations == []) is is_right
-    assert ledger.auditor.forgotten == {ledger.run_key}
+    assert ledger.auditor.records.forgotten == {ledger.run_key}
 
 
 def test_what_is_paused_is_not_taken(ledger: Ledger) -> None:
@@ -343,21 +343,21 @@ def once(ledger: Ledger, number: int = 1, *, args: bytes = b"[]", fence: int = 1
 
 
 def test_what_may_run_once_does_so_whatever_the_ledger_has_forgotten(ledger: Ledger) -> None:
-    known = ledger.auditor.remember()
+    known = ledger.auditor.setbacks.remember()
     assert once(ledger) == once(ledger, args=b"[2]") == []
     losses.declare_loss(ledger.state)
-    ledger.auditor.went_back(known, ledger.state)
+    ledger.auditor.setbacks.went_back(known, ledger.state)
     assert once(ledger, args=b"[3]") == []  # of a worker that has not heard yet
     assert once(ledger, fence=ledger.state.runs[ledger.run_key].fence) == ["what may run once runs once"]
 
 
 def test_after_a_loss_the_ledger_is_judged_by_what_it_still_has(ledger: Ledger) -> None:
-    known = ledger.auditor.remember()
+    known = ledger.auditor.setbacks.remember()
     state = copy_of(ledger.state)
     ledger.judge(ledger.append(done()))
     ledger.state = state
     losses.declare_loss(state)
-    ledger.auditor.went_back(known, state)
+    ledger.auditor.setbacks.went_back(known, state)
     run = state.runs[ledger.run_key]
     state.sessions[ledger.session] = SessionRow(
         ledger.session, "worker", "default", "default", "code", NOW, NOW + 10**6

@@ -69,7 +69,7 @@ def run_it_twice(sim: Simulation) -> None:
     key = run_key(sim)
     sim.state.runs[99] = sim.state.runs[key]
     sim.state.histories[99] = sim.state.histories[key]
-    sim.auditor.records[99] = sim.auditor.records[key]
+    sim.auditor.records.by_run[99] = sim.auditor.records.by_run[key]
 
 
 def forget_a_message(sim: Simulation) -> None:
@@ -144,7 +144,7 @@ def write_another_history(sim: Simulation) -> None:
         history[at] = StoredTransition(first, body, head)
         first += len(found.inputs) + len(commands)
     change_run(sim, head=head, last_event=first - 1)
-    record = sim.auditor.records[key]
+    record = sim.auditor.records.by_run[key]
     record.head, record.state.last_event = head, first - 1
 
 

@@ -1,0 +1,113 @@
+"""Histories as the auditor saw them grow: what may be in one once, what has to come before what."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pledger.history import events, transition
+from pledger.history.state import ImpossibleEventError, RunState, fold
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pledger.history.transition import StoredTransition, Transition
+    from pledger.testing.views import View
+
+
+@dataclass(slots=True)
+class Record:
+    """One run's history as the auditor saw it grow. outcomes, fired: positions that have their one answer.
+
+    messages: where each message was delivered, by its id. last_attempts: of the activities that the run has cancelled,
+    the attempt that may still begin or go on.
+    """
+
+    run_id: str
+    head: bytes = transition.CHAIN_START
+    state: RunState = field(default_factory=RunState)
+    scheduled: dict[int, events.ScheduleActivity] = field(default_factory=dict)
+    timers: dict[int, int] = field(default_factory=dict)
+    outcomes: dict[int, events.ActivityCompleted | events.ActivityFailed] = field(default_factory=dict)
+    fired: set[int] = field(default_factory=set)
+    messages: dict[str, int] = field(default_factory=dict)
+    last_attempts: dict[int, int] = field(default_factory=dict)
+
+
+class Records:
+    """by_run: by run_key. forgotten: the runs that retention took. violated: called with a rule and what broke it.
+    latest_ms: the latest time that the store's clock has shown."""
+
+    def __init__(self, violated: Callable[[str, str], None], latest_ms: Callable[[], int]) -> None:
+        self.by_run: dict[int, Record] = {}
+        self.forgotten: set[int] = set()
+        self._violated = violated
+        self._latest_ms = latest_ms
+
+    def extend(self, run_key: int, stored: StoredTransition, last_event: int) -> None:
+        record = self.by_run[run_key]
+        first = record.state.last_event + 1
+        if stored.first_event_id != first:
+            self._violated("gap-free history", f"run {run_key}: event {stored.first_event_id} follows {first - 1}")
+            return
+        if stored.checksum != transition.checksum(record.head, first, stored.body):
+            self._violated("chained checksums", f"run {run_key}: the transition at event {first} breaks the chain")
+        record.head = stored.checksum
+        found = transition.decode(stored.body)
+        self._look_at(record, found, first)
+        if found.time_ms < record.state.last_ms:
+            self._violated("time goes forward", f"run {run_key}: {found.time_ms} follows {record.state.last_ms}")
+        try:
+            fold([found], record.state)
+        except ImpossibleEventError as error:
+            self._violated("the fold accepts it", f"run {run_key}: {error}")
+        if record.state.last_event != last_event:
+            self._violated("gap-free history", f"run {run_key}: {last_event} is not {record.state.last_event}")
+
+    def _look_at(self, record: Record, found: Transition, first: int) -> None:
+        for event_id, event in enumerate(found.events(), first):
+            match event:
+                case events.ScheduleActivity():
+                    record.scheduled[event_id] = event
+                case events.StartTimer():
+                    record.timers[event_id] = event.fire_at_ms
+                case events.ActivityCompleted() | events.ActivityFailed():
+                    self._look_at_outcome(record, event)
+                case events.TimerFired():
+                    self._look_at_timer(record, event.started_event_id)
+                case events.SignalReceived():
+                    self._look_at_message(record, event.message_id, event_id)
+                case events.CancelRequested():
+                    self._look_at_message(record, event.request_id, event_id)
+                case _:
+                    pass
+
+    def _look_at_outcome(self, record: Record, outcome: events.ActivityCompleted | events.ActivityFailed) -> None:
+        position = outcome.scheduled_event_id
+        if position in record.outcomes:
+            self._violated("one outcome per position", f"{record.run_id}: a second one for event {position}")
+        if position not in record.scheduled:
+            self._violated("one outcome per position", f"{record.run_id}: one for event {position}, never scheduled")
+        record.outcomes[position] = outcome
+
+    def _look_at_timer(self, record: Record, position: int) -> None:
+        due_ms = record.timers.get(position)
+        if due_ms is None or position in record.fired:
+            self._violated("timers fire once", f"{record.run_id}: the timer of event {position}")
+        elif (shown_ms := self._latest_ms()) < due_ms:
+            self._violated(
+                "timers never early",
+                f"{record.run_id}: the timer of event {position} is due at {due_ms}, the store shows {shown_ms}",
+            )
+        record.fired.add(position)
+
+    def _look_at_message(self, record: Record, message_id: str, event_id: int) -> None:
+        if message_id in record.messages:
+            self._violated("messages are delivered once", f"{record.run_id}: {message_id} at {event_id}, and before")
+        record.messages[message_id] = event_id
+
+    def check_status(self, run_key: int, view: View) -> None:
+        row, recorded = view.run(run_key), self.by_run[run_key].state.status
+        shown = None if row is None else row.status
+        if shown != recorded:
+            self._violated("row and history agree", f"run {run_key} is {shown} in its row, {recorded} in its history")
