@@ -7,13 +7,8 @@ outside      the outside world that simulated activities act on
 replay       a recorded history against the code as it is now
 """
 
-from pledger.testing.environment import (
-    AsyncEnvironment,
-    Environment,
-    EnvironmentFailedError,
-    TimeStandsStillError,
-    environment,
-)
+from pledger.testing.async_environment import AsyncEnvironment, EnvironmentFailedError
+from pledger.testing.environment import Environment, TimeStandsStillError, environment
 from pledger.testing.faults import Faults
 from pledger.testing.invariants import Invariant
 from pledger.testing.journal import Caller
