@@ -22,8 +22,8 @@ from pledger.history.calls import encode_call
 from pledger.history.events import RunStarted
 from pledger.history.placement import Priority, override_rule, place
 from pledger.history.retry import milliseconds
-from pledger.machine.context import RunIdentity
 from pledger.machine.definitions import WorkflowDefinition
+from pledger.machine.identity import RunIdentity
 from pledger.views import (
     CancelVerdict,
     DependencySummary,

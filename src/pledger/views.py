@@ -32,8 +32,8 @@ from pledger.history.state import RunState
 from pledger.history.transition import Transition
 from pledger.history.view import HistoryEvent, numbered
 from pledger.machine import guards
-from pledger.machine.context import RunIdentity
 from pledger.machine.definitions import WorkflowDefinition
+from pledger.machine.identity import RunIdentity
 from pledger.machine.machine import Machine
 
 

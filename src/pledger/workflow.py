@@ -17,27 +17,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import (
-    AsyncIterator,
-    Awaitable,
-    Callable,
-    Iterable,
-    Iterator,
-    Mapping,
-    MutableMapping,
-    Sequence,
-)
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack, overload
 
 from pledger.errors import UsageError
 from pledger.history import payloads
-from pledger.history.events import ActivityOptions
-from pledger.history.placement import LimitUse, Priority
+from pledger.history.placement import Priority
 from pledger.history.retry import RetryPolicy
 from pledger.machine import guards
-from pledger.machine.context import ActivityHandle, RunContext, caller_name, current, required, schedule_call, uses_of
+from pledger.machine.callers import caller_name
+from pledger.machine.context import ActivityHandle, RunContext, current, required, schedule_call
 from pledger.machine.definitions import (
     ActivityDefinition,
     CancellationType,
@@ -46,6 +37,8 @@ from pledger.machine.definitions import (
     mark_handler,
     mark_init,
 )
+from pledger.machine.logs import ReplayAwareLogger
+from pledger.machine.waiting import as_completed, wait, wait_for
 
 if TYPE_CHECKING:
     import random as _random
@@ -237,36 +230,20 @@ def start_activity(
         cancellation_type=cancellation_type,
         priority=priority,
     )
-    limits: tuple[LimitUse, ...] = ()
-    if isinstance(activity, ActivityDefinition) and idempotency_key is None:
-        handle = schedule_call(activity, args, {}, options)
+    if isinstance(activity, ActivityDefinition):
+        handle = schedule_call(activity, args, {}, options, idempotency_key)
         assert handle is not None
         return handle
-    if isinstance(activity, ActivityDefinition):
-        stated = options.over(activity.options)
-        name, encoded, decode = (
-            activity.name,
-            activity.signature.encode_args(args, {}),
-            activity.signature.decode_result,
-        )
-        limits = uses_of(activity, args, {})
-    elif isinstance(activity, str):
-        stated, name, encoded = options, activity, payloads.encode_args_untyped(args)
-
-        def decode(data: bytes) -> Any:
-            return payloads.decode(data, result_type)
-    else:
+    if not isinstance(activity, str):
         raise UsageError(f"{activity!r} is not an activity: decorate it with @activity.defn, or give its name")
-    record: ActivityOptions = stated.record()
     return context.schedule_activity(
-        name,
-        encoded,
-        record,
-        decode,
-        task_queue=stated.task_queue,
+        activity,
+        payloads.encode_args_untyped(args),
+        options.record(),
+        lambda data: payloads.decode(data, result_type),
+        task_queue=options.task_queue,
         idempotency_key=idempotency_key,
-        priority=stated.priority,
-        limits=limits,
+        priority=options.priority,
     )
 
 
@@ -387,82 +364,10 @@ def all_handlers_finished() -> bool:
     return not required("workflow.all_handlers_finished").handlers_at_work()
 
 
-async def wait_for(awaitable: Awaitable[T], timeout: float | timedelta | None) -> T:
-    """Await with a time limit (a timedelta, seconds, or None). Raises TimeoutError after cancelling the awaitable."""
-    seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
-    try:
-        async with asyncio.timeout(seconds):
-            return await awaitable
-    except BaseException:
-        # Clean-up code of a run that leaves memory can set no limit: then what it would have awaited has not begun.
-        if asyncio.iscoroutine(awaitable):
-            awaitable.close()
-        raise
-
-
-async def wait(
-    awaitables: Iterable[Awaitable[T]],
-    *,
-    timeout: float | timedelta | None = None,
-    return_when: Literal["FIRST_COMPLETED", "FIRST_EXCEPTION", "ALL_COMPLETED"] = "ALL_COMPLETED",
-) -> tuple[list[asyncio.Future[T]], list[asyncio.Future[T]]]:
-    """As `asyncio.wait`, with lists in place of sets: done and pending, both in the order of the arguments."""
-    futures = [asyncio.ensure_future(one) for one in awaitables]
-    if not futures:
-        raise UsageError("workflow.wait needs at least one awaitable")
-    seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
-    done, _ = await asyncio.wait(futures, timeout=seconds, return_when=return_when)
-    return [one for one in futures if one in done], [one for one in futures if one not in done]
-
-
-async def as_completed(
-    awaitables: Iterable[Awaitable[T]], *, timeout: float | timedelta | None = None
-) -> AsyncIterator[asyncio.Future[T]]:
-    """Yield the futures as they complete, in the recorded order; those that were done before, in that of the arguments.
-
-    Started in the order of the arguments. timeout: for all of them; raises TimeoutError where the next one is waited
-    for, never in the body of the caller's loop.
-    """
-    futures = [asyncio.ensure_future(one) for one in awaitables]
-    seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
-    arrived: asyncio.Queue[asyncio.Future[T] | None] = asyncio.Queue()
-    for one in futures:
-        one.add_done_callback(arrived.put_nowait)
-    over = None if seconds is None else asyncio.get_running_loop().call_later(seconds, arrived.put_nowait, None)
-    try:
-        for _ in futures:
-            done = await arrived.get()
-            if done is None:
-                raise TimeoutError
-            yield done
-    finally:
-        if over is not None:
-            over.cancel()
-
-
 # Logging and escape ---------------------------------------------------------------------------------------------------
 
 
-class _ReplayAwareLogger(logging.LoggerAdapter[logging.Logger]):
-    """Adds who the run is to every record, and is silent on replay: what happened once is said once."""
-
-    def isEnabledFor(self, level: int) -> bool:  # noqa: N802 - the standard library's name
-        context = current()
-        if context is not None and (context.replaying or context.dead):
-            return False
-        return super().isEnabledFor(level)
-
-    def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
-        context = current()
-        if context is not None:
-            who = context.identity
-            extra: Mapping[str, Any] = kwargs.get("extra") or {}
-            ours = {"workflow_id": who.workflow_id, "run_id": who.run_id, "workflow_type": who.workflow_type}
-            kwargs["extra"] = {**extra, **ours}
-        return msg, kwargs
-
-
-logger = _ReplayAwareLogger(logging.getLogger("pledger.workflow"), {})
+logger = ReplayAwareLogger(logging.getLogger("pledger.workflow"), {})
 """Log from workflow code with it: records carry the run and are not repeated on replay."""
 
 

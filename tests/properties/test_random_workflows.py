@@ -13,8 +13,8 @@ from pledger.history import transition
 from pledger.history.events import CancelRequested, RunTerminated
 from pledger.history.state import fold
 from pledger.history.transition import Transition
-from pledger.machine.context import RunIdentity
 from pledger.machine.definitions import WorkflowDefinition
+from pledger.machine.identity import RunIdentity
 from pledger.machine.machine import Machine
 from pledger.testing import Faults, Simulation, replay
 from pledger.testing.journal import Then

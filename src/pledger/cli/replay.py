@@ -19,7 +19,7 @@ from pledger.cli.output import Output
 from pledger.cli.progress import Progress
 from pledger.client import Client, History
 from pledger.history import payloads, tracebacks
-from pledger.machine.context import RunIdentity
+from pledger.machine.identity import RunIdentity
 from pledger.ops.archive import is_archive, read_archive
 
 #: Runs that differ, named in the answer for people.

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
     from pledger.engine.attempt import Attempt
     from pledger.history.events import ActivityCompleted, ActivityFailed, Input
-    from pledger.machine.context import RunIdentity
+    from pledger.machine.identity import RunIdentity
     from pledger.machine.machine import Machine
 
 

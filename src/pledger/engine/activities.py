@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from pledger.engine.port.verbs import Store
     from pledger.engine.secrets import Secrets
     from pledger.engine.session import LedgerClock
-    from pledger.machine.context import RunIdentity
     from pledger.machine.definitions import ActivityDefinition
+    from pledger.machine.identity import RunIdentity
 
 
 class Activities:

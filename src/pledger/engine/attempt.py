@@ -15,8 +15,8 @@ from pledger.history.secret import redact_payload
 if TYPE_CHECKING:
     from pledger.engine.port.records import TaskRow
     from pledger.history.failures import Failure
-    from pledger.machine.context import RunIdentity
     from pledger.machine.definitions import ActivityDefinition
+    from pledger.machine.identity import RunIdentity
 
 
 class Attempt:

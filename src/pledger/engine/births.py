@@ -15,7 +15,7 @@ from pledger.engine.port.answers import Answer, Reply, Started
 from pledger.engine.port.operations import StartRun
 from pledger.history import transition
 from pledger.history.events import RunStarted
-from pledger.machine.context import RunIdentity
+from pledger.machine.identity import RunIdentity
 
 if TYPE_CHECKING:
     from pledger.engine.building import InFlight

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from pledger.engine.port.operations import StartRun
     from pledger.engine.port.records import RunStatus
     from pledger.history.placement import Limit
-    from pledger.machine.context import RunIdentity
     from pledger.machine.definitions import ActivityDefinition, WorkflowDefinition
+    from pledger.machine.identity import RunIdentity
 
 logger = logging.getLogger("pledger.engine")
 

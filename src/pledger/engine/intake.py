@@ -24,7 +24,7 @@ from pledger.engine.task_rows import decode_command, decode_failure, encode_reco
 from pledger.engine.verdicts import cancelled, timed_out, worker_lost
 from pledger.history import failures
 from pledger.history.events import ActivityFailed
-from pledger.machine.context import RunIdentity
+from pledger.machine.identity import RunIdentity
 
 if TYPE_CHECKING:
     from pledger.engine.active_run import ActiveRun

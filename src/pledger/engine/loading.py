@@ -22,7 +22,7 @@ from pledger.history import events, transition
 from pledger.history.events import ActivityFailed, RunStarted
 from pledger.history.retry import milliseconds
 from pledger.history.transition import StoredTransition, Transition
-from pledger.machine.context import RunIdentity
+from pledger.machine.identity import RunIdentity
 
 if TYPE_CHECKING:
     from pledger.engine.activities import Activities

@@ -27,8 +27,8 @@ from pledger.engine.port.records import TaskRow
 from pledger.engine.secrets import hold
 from pledger.errors import ApplicationError, CancelledError, UsageError, WorkerLostError
 from pledger.history import events, failures
-from pledger.machine.context import RunIdentity
 from pledger.machine.definitions import ActivityDefinition
+from pledger.machine.identity import RunIdentity
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection

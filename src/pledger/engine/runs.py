@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from pledger.engine.port.records import RunStatus, TaskRow
     from pledger.engine.session import LedgerClock
     from pledger.engine.watchdog import Watchdog
-    from pledger.machine.context import RunIdentity
     from pledger.machine.definitions import WorkflowDefinition
+    from pledger.machine.identity import RunIdentity
 
 logger = logging.getLogger("pledger.engine")
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pledger.engine.committer import Committer
     from pledger.engine.port.answers import Answer
     from pledger.engine.session import LedgerClock
-    from pledger.machine.context import RunIdentity
+    from pledger.machine.identity import RunIdentity
 
 logger = logging.getLogger("pledger.engine")
 

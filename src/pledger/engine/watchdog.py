@@ -17,7 +17,7 @@ from pledger.errors import StuckError
 from pledger.history import tracebacks
 
 if TYPE_CHECKING:
-    from pledger.machine.context import RunIdentity
+    from pledger.machine.identity import RunIdentity
 
 logger = logging.getLogger("pledger.engine")
 

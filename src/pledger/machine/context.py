@@ -8,7 +8,6 @@ inside a transition order carries no meaning, and on replay the ids are those of
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import AsyncGenerator, Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
@@ -16,8 +15,10 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 from pledger.errors import ForbiddenCallError, UsageError
 from pledger.history import events, payloads
 from pledger.history.events import Command, ScheduleActivity
-from pledger.history.placement import LimitUse, Priority, place, use_of
+from pledger.history.placement import LimitUse, Priority, place
+from pledger.machine.callers import where
 from pledger.machine.definitions import ActivityDefinition, StepOptions
+from pledger.machine.identity import RunIdentity
 from pledger.machine.loop import LoopTimer, WorkflowFuture, WorkflowLoop
 
 if TYPE_CHECKING:
@@ -32,40 +33,9 @@ T = TypeVar("T")
 #: Activities that one run may have pending at a time (promise 10).
 PENDING_ACTIVITIES_MAX: Final = 10_000
 
-# Not with pathlib: it would be a tenth of the time that the whole library takes to start.
-_PACKAGE = __file__.rpartition("machine")[0]
-_ASYNCIO = asyncio.__file__.removesuffix("__init__.py")
 _NO_OPTIONS = StepOptions()
 _NONE: Final[frozenset[str]] = frozenset()
 _GENERATOR: Final = "the clean-up of an async generator that was left before its end"
-
-
-class RunIdentity:
-    """Who a run is: what `workflow.info()` shows of it."""
-
-    __slots__ = ("chain_id", "namespace", "run_id", "segment", "task_queue", "workflow_id", "workflow_type")
-
-    def __init__(
-        self,
-        *,
-        namespace: str,
-        workflow_id: str,
-        run_id: str,
-        workflow_type: str,
-        task_queue: str,
-        chain_id: str | None = None,
-        segment: int = 1,
-    ) -> None:
-        self.namespace = namespace
-        self.workflow_id = workflow_id
-        self.run_id = run_id
-        self.workflow_type = workflow_type
-        self.task_queue = task_queue
-        self.chain_id = chain_id or run_id
-        self.segment = segment
-
-    def __str__(self) -> str:
-        return f"workflow {self.workflow_id!r} ({self.workflow_type}, run {self.run_id})"
 
 
 class Asked:
@@ -167,7 +137,7 @@ class RunContext:
         self.check_may_ask()
         asked = Asked(command, waiter, self.loop.current_path())
         if self.replaying:
-            asked.where = _where()
+            asked.where = where()
         self.asked.append(asked)
         return asked
 
@@ -216,7 +186,7 @@ class RunContext:
         handle: ActivityHandle[Any] = ActivityHandle(self, command, decode)
         asked = handle.asked = Asked(command, handle, self.loop.current_path())
         if self.replaying:
-            asked.where = _where()
+            asked.where = where()
         self.asked.append(asked)
         return handle
 
@@ -395,55 +365,30 @@ def schedule_call(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     options: StepOptions = _NO_OPTIONS,
+    idempotency_key: str | None = None,
 ) -> ActivityHandle[Any] | None:
-    """Schedule a call of the activity, its options over those of the definition; None outside of workflow code."""
+    """Schedule a call of the activity, its options over those of the definition; None outside of workflow code.
+
+    idempotency_key: over that of the definition.
+    """
     loop = asyncio._get_running_loop()  # noqa: SLF001 - as in `current`, written out: this is the hot path
     if type(loop) is not WorkflowLoop:
         return None
     context: RunContext = loop.owner
     stated = definition.options if options is _NO_OPTIONS else options.over(definition.options)
     key = definition.idempotency_key
+    if key is not None and idempotency_key is None:
+        idempotency_key = str(key(*args, **kwargs))
     return context.schedule_activity(
         definition.name,
         definition.signature.encode_args(args, kwargs),
         definition.record if options is _NO_OPTIONS else stated.record(),
         definition.decode_result,
         task_queue=stated.task_queue,
-        idempotency_key=None if key is None else str(key(*args, **kwargs)),
+        idempotency_key=idempotency_key,
         priority=stated.priority,
-        limits=uses_of(definition, args, kwargs) if definition.limits else (),
+        limits=definition.uses(args, kwargs) if definition.limits else (),
     )
 
 
-def uses_of(
-    definition: ActivityDefinition[Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[LimitUse, ...]:
-    """What a call of the activity counts for."""
-    return tuple(use_of(limit, args, kwargs) for limit in definition.limits)
-
-
 ActivityDefinition.schedule = staticmethod(schedule_call)
-
-
-def caller_name(depth: int) -> str:
-    """File and qualified name of the function `depth` frames above the caller: stable under edits elsewhere in it.
-
-    The file and not the module: a module that is run as a script has another name than when it is imported.
-    """
-    code = sys._getframe(depth + 1).f_code  # noqa: SLF001 - the only way to know the caller without its help
-    return f"{_file_name(code.co_filename)}:{code.co_qualname}"
-
-
-def _file_name(path: str) -> str:
-    return path.replace("\\", "/").rpartition("/")[2]
-
-
-def _where() -> str | None:
-    """File, line and function of the user code that is asking: the nearest frame that is neither ours nor asyncio's."""
-    frame = sys._getframe(2)  # noqa: SLF001 - see caller_name
-    while frame is not None:
-        path = frame.f_code.co_filename
-        if not path.startswith((_PACKAGE, _ASYNCIO)):
-            return f"{_file_name(path)}:{frame.f_lineno}, in {frame.f_code.co_qualname}"
-        frame = frame.f_back  # type: ignore[assignment] # None ends the walk
-    return None

@@ -17,7 +17,7 @@ from pledger.errors import InvalidPolicyError, UsageError
 from pledger.history.budget import RetryBudget
 from pledger.history.events import ActivityOptions
 from pledger.history.payloads import Signature
-from pledger.history.placement import Limit, Priority
+from pledger.history.placement import Limit, LimitUse, Priority, use_of
 from pledger.history.retry import RetryPolicy, milliseconds
 
 if TYPE_CHECKING:
@@ -143,6 +143,10 @@ class ActivityDefinition(Generic[P, R]):
         schedule = ActivityDefinition.schedule
         scheduled: Any = schedule(self, args, kwargs) if schedule is not None else None
         return self.fn(*args, **kwargs) if scheduled is None else scheduled  # type: ignore[no-any-return]
+
+    def uses(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[LimitUse, ...]:
+        """What a call counts for."""
+        return tuple(use_of(limit, args, kwargs) for limit in self.limits)
 
     def __repr__(self) -> str:
         return f"<activity {self.name!r}>"

@@ -15,32 +15,27 @@ from _thread import get_ident
 from asyncio import _get_running_loop, _set_running_loop  # documented for event loops
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import Context
-from typing import Any, Final
+from typing import Any
 
 from pledger import errors
 from pledger.history import events, failures, payloads
 from pledger.history.events import Command, Input
 from pledger.history.placement import Priority
 from pledger.history.transition import Transition
-from pledger.machine import guards, replay
-from pledger.machine.context import ActivityHandle, Asked, RunContext, RunIdentity
+from pledger.machine import guards, replay, signals
+from pledger.machine.context import ActivityHandle, Asked, RunContext
 from pledger.machine.definitions import Handler, WorkflowDefinition
 from pledger.machine.generators import stage
+from pledger.machine.identity import RunIdentity
+from pledger.machine.leaving import close_all
 from pledger.machine.loop import LoopTimer, WorkflowTask
-
-#: How often clean-up code may wait again while it is closed.
-_CLOSES_MAX: Final = 100
-
-
-class _LeavingMemory(BaseException):
-    """Thrown into the coroutines of a run that leaves memory. GeneratorExit, which close() throws, does not get through
-    to an async generator that is being iterated before Python 3.13."""
 
 
 class Machine:
     """One run.
 
-    due: the heap of its timers, (time in ms, event id); those that were cancelled too, until they come to the top.
+    instance: of the workflow's class, where it is one. due: the heap of its timers, (time in ms, event id); those that
+    were cancelled too, until they come to the top.
     unhandled_signals: those that nobody took. refusals: why, of live ones, for the engine to tell and clear.
     spoiled: a query has changed what only the code may change; a replay mends it.
     unfinished: the signals whose async handlers were at work when the code ended the run, live, for the engine to tell.
@@ -72,7 +67,7 @@ class Machine:
         self.given_up: tuple[int, ...] = ()
         self.spoiled = False
         self._context: RunContext | None = None
-        self._instance: Any = None
+        self.instance: Any = None
         self._main: WorkflowTask[Any] | None = None
         self._start: Callable[[], Any] | None = None
         self.due: list[tuple[int, int]] = []
@@ -227,8 +222,8 @@ class Machine:
         if definition.run_attribute is None:
             self._start = functools.partial(definition.target, *args, **kwargs)
             return
-        self._instance = definition.target(*args, **kwargs) if definition.init_takes_args else definition.target()
-        self._start = functools.partial(getattr(self._instance, definition.run_attribute), *args, **kwargs)
+        self.instance = definition.target(*args, **kwargs) if definition.init_takes_args else definition.target()
+        self._start = functools.partial(getattr(self.instance, definition.run_attribute), *args, **kwargs)
 
     # An input before an outcome in the same transition may have cancelled the activity or the timer: then nobody waits
     # for it any more, on replay as it was live.
@@ -277,46 +272,6 @@ class Machine:
         )
         error.__cause__ = cause
         handle.set_exception(error)
-
-    def _signal(self, signal: events.SignalReceived) -> None:
-        handler = self.definition.signals.get(signal.name)
-        if handler is None:
-            known = ", ".join(sorted(self.definition.signals)) or "none"
-            self._refuse_signal(signal, f"the workflow has no such signal; it has: {known}")
-            return
-        try:
-            args, kwargs = handler.signature.split(handler.signature.decode_args(signal.args))
-        except errors.PayloadError as error:
-            # A sender that knows only the name can send anything. It stands in the history; the run goes on without it.
-            self._refuse_signal(signal, str(error))
-            return
-        call = functools.partial(getattr(self._instance, handler.attribute), *args, **kwargs)
-        if handler.is_async:
-            task = self.context.loop.create_task(call(), name=f"signal-{signal.name}")
-            self.context.handlers[task] = signal.name
-            task.add_done_callback(self._handler_done)
-            return
-        try:
-            call()
-        except BaseException as error:  # noqa: BLE001 - judged like what the run method raises
-            self._handler_failed(error)
-
-    def _refuse_signal(self, signal: events.SignalReceived, why: str) -> None:
-        self.unhandled_signals = (*self.unhandled_signals, signal)
-        if not self.context.replaying:
-            self.refusals = (*self.refusals, (signal, why))
-
-    def _handler_done(self, task: asyncio.Task[Any]) -> None:
-        self.context.handlers.pop(task, None)
-        error = None if task.cancelled() else task.exception()
-        if error is not None:
-            self._handler_failed(error)
-
-    def _handler_failed(self, error: BaseException) -> None:
-        """A declared failure of a handler is the run's, as is a bug."""
-        if not self._fails_run(error):
-            raise error
-        self.closed = events.FailRun(failures.from_exception(error))
 
     # Sealing ----------------------------------------------------------------------------------------------------------
 
@@ -388,14 +343,14 @@ class Machine:
             error = failure
         if isinstance(error, asyncio.CancelledError) and self.context.cancel_reason is not None:
             return events.CancelRun(failures.from_exception(error))
-        if not self._fails_run(error):
+        if not self.fails_run(error):
             raise error
         return events.FailRun(failures.from_exception(error))
 
-    def _fails_run(self, error: BaseException) -> bool:
+    def fails_run(self, error: BaseException) -> bool:
         """Whether the exception is a declared failure; any other one is a bug, which blocks the run."""
         if isinstance(error, BaseExceptionGroup):
-            return all(self._fails_run(one) for one in error.exceptions)
+            return all(self.fails_run(one) for one in error.exceptions)
         declared = (errors.FailureError, asyncio.CancelledError, builtins.TimeoutError)
         return isinstance(error, (*declared, *self.definition.failure_exception_types))
 
@@ -458,7 +413,7 @@ class Machine:
     def _answer(self, handler: Handler, args: bytes) -> bytes:
         try:
             positional, keywords = handler.signature.split(handler.signature.decode_args(args))
-            answer = getattr(self._instance, handler.attribute)(*positional, **keywords)
+            answer = getattr(self.instance, handler.attribute)(*positional, **keywords)
             return handler.signature.encode_result(answer)
         except Exception as error:
             raise errors.QueryFailedError(
@@ -473,10 +428,10 @@ class Machine:
         context.dead = True
         if context.loop.live_tasks() or context.loop.generators():
             with self._inside(context):
-                Context().run(_close_all, context)
+                Context().run(close_all, context)
             guards.take_violation()
         # Take the reference cycles apart: thousands of finished runs a second are not left to the garbage collector.
-        self._main = self._start = self._instance = None
+        self._main = self._start = self.instance = None
         context.dismantle()
 
 
@@ -485,36 +440,9 @@ _APPLY: dict[type[Input], Callable[[Machine, Any], None]] = {
     events.ActivityCompleted: Machine._complete_activity,  # noqa: SLF001
     events.ActivityFailed: Machine._fail_activity,  # noqa: SLF001
     events.TimerFired: Machine._fire_timer,  # noqa: SLF001
-    events.SignalReceived: Machine._signal,  # noqa: SLF001
+    events.SignalReceived: signals.receive,
     events.CancelRequested: Machine._request_cancel,  # noqa: SLF001
     events.RunTerminated: Machine._end_unasked,  # noqa: SLF001
     events.RunTimedOut: Machine._end_unasked,  # noqa: SLF001
 }
 """What each input does to the machine: a new kind of input has its place here or nowhere."""
-
-
-def _close_all(context: RunContext) -> None:
-    _close_tasks(context)
-    for generator in context.loop.generators():
-        context.close_generator(generator)
-
-
-def _close_tasks(context: RunContext) -> None:
-    """Close the coroutines of all tasks. Clean-up code may wait again and start tasks: then it is closed again, from
-    where it got to, up to a bound."""
-    for _ in range(_CLOSES_MAX):
-        open_tasks = [
-            (task, coroutine)
-            for task, coroutine in ((task, task.get_coro()) for task in context.loop.live_tasks())
-            if getattr(coroutine, "cr_frame", None) is not None
-        ]
-        if not open_tasks:
-            return
-        for task, coroutine in open_tasks:
-            # It runs as its own task: asyncio.timeout raises an error that could be caught where it finds none.
-            asyncio.tasks._enter_task(context.loop, task)  # noqa: SLF001 - as asyncio's own tasks do
-            try:
-                with contextlib.suppress(BaseException):  # clean-up code of the user; there is nobody to tell
-                    coroutine.throw(_LeavingMemory())
-            finally:
-                asyncio.tasks._leave_task(context.loop, task)  # noqa: SLF001

@@ -14,7 +14,8 @@ from typing import assert_never
 from pledger.errors import NondeterminismError
 from pledger.history import events
 from pledger.history.events import Command
-from pledger.machine.context import Asked, RunIdentity
+from pledger.machine.context import Asked
+from pledger.machine.identity import RunIdentity
 
 
 def what_it_is(command: Command) -> Hashable:

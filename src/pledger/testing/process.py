@@ -26,8 +26,8 @@ from pledger.testing.scheduler import NodeClock, NodeLoop
 if TYPE_CHECKING:
     from pledger.engine.port.records import SessionRow
     from pledger.engine.port.verbs import Store
-    from pledger.machine.context import RunIdentity
     from pledger.machine.definitions import ActivityDefinition, WorkflowDefinition
+    from pledger.machine.identity import RunIdentity
     from pledger.machine.machine import Machine
     from pledger.testing.audit import Auditor
     from pledger.testing.faults import Faults

@@ -28,7 +28,7 @@ from pledger.client import History
 from pledger.history import events
 from pledger.history.failures import Failure
 from pledger.history.transition import FORMAT, Transition
-from pledger.machine.context import RunIdentity
+from pledger.machine.identity import RunIdentity
 
 FOLDER: Final = Path(__file__).parent / "data"
 

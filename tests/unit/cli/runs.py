@@ -14,7 +14,7 @@ from pledger.history.events import ActivityOptions, Command, Input
 from pledger.history.failures import Failure
 from pledger.history.state import fold
 from pledger.history.transition import FORMAT, Transition, encode_event
-from pledger.machine.context import RunIdentity
+from pledger.machine.identity import RunIdentity
 
 #: When every run of a test begins, in ms.
 BEGIN_MS = round(datetime(2026, 11, 29, 18, 40, tzinfo=UTC).timestamp() * 1000)

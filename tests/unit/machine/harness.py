@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 from pledger.history import events, failures, payloads
 from pledger.history.events import Command, Event, Input
 from pledger.history.transition import FORMAT, Transition
-from pledger.machine.context import RunIdentity
 from pledger.machine.definitions import WorkflowDefinition
+from pledger.machine.identity import RunIdentity
 from pledger.machine.machine import Machine
 
 E = TypeVar("E", bound=Event)
