@@ -12,7 +12,7 @@ from datetime import timedelta
 import msgspec
 
 from pledger.errors import InvalidPolicyError
-from pledger.history.placement import check_text
+from pledger.history.names import check_text
 from pledger.history.retry import milliseconds
 
 

@@ -30,7 +30,8 @@ class RunStarted(Event, tag=1, frozen=True):
     """The run exists.
 
     args: the arguments as one JSON array. seed: feeds every draw of the run, and its successors' after a reset.
-    deadline_ms: when the run times out, or None. priority: of its activities, where they state none.
+    deadline_ms: when the run times out, or None. placement: of its activities, where they state none; in exported
+    histories it is called `priority`.
     """
 
     workflow_type: str
@@ -38,7 +39,7 @@ class RunStarted(Event, tag=1, frozen=True):
     seed: bytes
     task_queue: str = "default"
     deadline_ms: int | None = None
-    priority: Placement | None = None
+    placement: Placement | None = msgspec.field(default=None, name="priority")
 
 
 class ActivityCompleted(Event, tag=2, frozen=True):

@@ -15,6 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from pledger.errors import InvalidPolicyError
+from pledger.history.names import check_text
 from pledger.history.retry import milliseconds
 
 LimitUse: TypeAlias = tuple[str, str]
@@ -23,8 +24,6 @@ LimitUse: TypeAlias = tuple[str, str]
 #: Priorities go from 1, which comes first, to 5.
 DEFAULT_PRIORITY: Final = 3
 LOWEST_PRIORITY: Final = 5
-#: They stand in an index, and in every message.
-NAME_CHARACTERS_MAX: Final = 200
 #: A weight says how many times the share of another key a key gets.
 WEIGHT_RANGE: Final = (0.001, 1000.0)
 
@@ -36,6 +35,10 @@ class Placement(msgspec.Struct, array_like=True, frozen=True, gc=False):
     fairness_key: str = ""
     fairness_weight: float = 1.0
     limits: tuple[LimitUse, ...] = ()
+
+    def priority_stated(self) -> Priority:
+        """What was recorded, as it is stated."""
+        return Priority(self.priority, self.fairness_key, self.fairness_weight)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,13 +173,3 @@ def use_of(limit: Limit, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Limit
     key = str(limit.key(*args, **kwargs))
     check_text(key, f"key of limit {limit.name!r}")
     return (limit.name, key)
-
-
-def check_text(given: str, what: str) -> None:
-    """Raises InvalidPolicyError for a name or a key that cannot stand in an index."""
-    if len(given) > NAME_CHARACTERS_MAX:
-        raise InvalidPolicyError(
-            f"the {what} has {len(given)} characters, the most is {NAME_CHARACTERS_MAX}; use a digest"
-        )
-    if "\0" in given or not given.isprintable():
-        raise InvalidPolicyError(f"the {what}, {given!r}, holds characters that cannot be printed")

@@ -6,7 +6,7 @@ The JSON form holds payloads as JSON (not as text in text), so that a history ca
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, get_args
@@ -51,8 +51,8 @@ def numbered(transitions: Iterable[Transition]) -> list[HistoryEvent]:
 def to_plain(event: Event) -> dict[str, Any]:
     """An event's fields as plain JSON values; payloads as the JSON they hold. None and empty fields are left out."""
     plain: dict[str, Any] = {}
-    for name in event.__struct_fields__:
-        value = _plain(name, getattr(event, name))
+    for name, field in _named(event):
+        value = _plain(name, field)
         if value not in (None, [], {}, ""):
             plain[name] = value
     return plain
@@ -62,7 +62,7 @@ def _plain(name: str, value: Any) -> Any:
     if isinstance(value, bytes):
         return msgspec.json.decode(value) if name in _JSON_FIELDS else value.hex()
     if isinstance(value, msgspec.Struct):
-        fields = {each: _plain(each, getattr(value, each)) for each in value.__struct_fields__}
+        fields = {each: _plain(each, field) for each, field in _named(value)}
         return {each: found for each, found in fields.items() if found is not None}
     return list(value) if isinstance(value, tuple) else value
 
@@ -86,7 +86,7 @@ def export(transitions: Iterable[Transition], run: dict[str, Any] | None = None)
 
 
 def _exported(event: Event) -> dict[str, Any]:
-    fields = {name: _raw(name, getattr(event, name)) for name in event.__struct_fields__}
+    fields = {name: _raw(name, field) for name, field in _named(event)}
     return {"type": type(event).__name__, **{name: value for name, value in fields.items() if value is not None}}
 
 
@@ -94,7 +94,7 @@ def _raw(name: str, value: Any) -> Any:
     if isinstance(value, bytes):
         return msgspec.Raw(value) if name in _JSON_FIELDS else value.hex()
     if isinstance(value, msgspec.Struct):
-        fields = {each: _raw(each, getattr(value, each)) for each in value.__struct_fields__}
+        fields = {each: _raw(each, field) for each, field in _named(value)}
         return {each: found for each, found in fields.items() if found is not None}
     return value
 
@@ -137,13 +137,21 @@ def _read(fields: dict[str, msgspec.Raw]) -> Any:
 
 
 def _struct(cls: Any, fields: dict[str, msgspec.Raw]) -> Any:
-    hints = _hints(cls)
-    return cls(**{name: _value(name, hints[name], bytes(raw)) for name, raw in fields.items() if name in hints})
+    known = _fields(cls)
+    found = [(known[name], raw) for name, raw in fields.items() if name in known]
+    return cls(**{field.name: _value(field.encode_name, field.type, bytes(raw)) for field, raw in found})
 
 
 @functools.cache
-def _hints(cls: Any) -> dict[str, Any]:
-    return {each.name: each.type for each in msgspec.structs.fields(cls)}
+def _fields(cls: Any) -> dict[str, msgspec.structs.FieldInfo]:
+    """By the names that they are exported by."""
+    return {each.encode_name: each for each in msgspec.structs.fields(cls)}
+
+
+def _named(record: msgspec.Struct) -> Iterator[tuple[str, Any]]:
+    """Its fields, by the names that they are exported by."""
+    for name, field in zip(record.__struct_encode_fields__, record.__struct_fields__, strict=True):
+        yield name, getattr(record, field)
 
 
 def _value(name: str, hint: Any, raw: bytes) -> Any:

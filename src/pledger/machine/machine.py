@@ -20,7 +20,6 @@ from typing import Any
 from pledger import errors
 from pledger.history import events, failures, payloads
 from pledger.history.events import Command, Input
-from pledger.history.placement import Priority
 from pledger.history.transition import Transition
 from pledger.machine import guards, replay, signals
 from pledger.machine.context import ActivityHandle, Asked, RunContext
@@ -152,7 +151,7 @@ class Machine:
     def _begin(self, started: Input, time_ms: int) -> RunContext:
         match started:
             case events.RunStarted():
-                seed, placement = started.seed, started.priority
+                seed, placement = started.seed, started.placement
             case events.RunTerminated() | events.RunTimedOut():
                 seed, placement = b"", None  # ended before anybody had taken it: there will be no code to draw
             case _:
@@ -161,7 +160,7 @@ class Machine:
         context.started_ms = time_ms
         context.payload_bytes_max = self.payload_bytes_max
         if placement is not None:
-            context.priority = Priority(placement.priority, placement.fairness_key, placement.fairness_weight)
+            context.priority = placement.priority_stated()
         return context
 
     @contextlib.contextmanager

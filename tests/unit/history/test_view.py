@@ -11,6 +11,7 @@ from pledger.errors import PayloadError
 from pledger.history import events, view
 from pledger.history.events import ActivityOptions
 from pledger.history.failures import Failure
+from pledger.history.placement import Placement
 from pledger.history.retry import RetryPolicyRecord
 from pledger.history.transition import FORMAT, Transition
 
@@ -101,6 +102,15 @@ def test_what_a_later_version_adds_is_left_out() -> None:
     document = {"format": 1, "transitions": [{"time_ms": 1, "inputs": [event], "commands": [], "later": 1}], "more": 2}
     _, transitions = view.read_export(json.dumps(document).encode())
     assert transitions == (Transition(1, 1, None, (events.TimerFired(2),), ()),)
+
+
+def test_where_the_activities_of_a_run_stand_has_the_name_that_exports_have_always_had() -> None:
+    started = events.RunStarted("fulfil", b"[]", b"", placement=Placement(1, "ada", 2.0, (("api", "eu"),)))
+    transitions = (Transition(FORMAT, 1, None, (started,), ()),)
+    stated = {"priority": 1, "fairness_key": "ada", "fairness_weight": 2.0, "limits": [["api", "eu"]]}
+    assert json.loads(view.export(transitions))["transitions"][0]["inputs"][0]["priority"] == stated
+    assert view.numbered(transitions)[0].attributes["priority"] == stated | {"limits": [("api", "eu")]}
+    assert view.read_export(view.export(transitions))[1] == transitions
 
 
 def test_events_are_numbered_from_one_through_all_transitions() -> None:
