@@ -141,7 +141,7 @@ async def test_whatever_a_step_does_is_its_own_failure(ledger: Ledger, executor:
 
 @pytest.mark.parametrize("how", ["waits", "waits in a thread"])
 async def test_a_step_that_hangs_is_given_up_in_time(ledger: Ledger, how: str) -> None:
-    """One that will not let itself be stopped is in tests/engine/test_activities.py."""
+    """One that will not let itself be stopped is in tests/engine/test_time_outs.py."""
     let_go = threading.Event()
     options: dict[str, Any] = {"start_to_close_timeout": timedelta(milliseconds=30), "retry_policy": TWICE}
 
