@@ -8,7 +8,6 @@ mail, its tasks) is read from the side's own store just before, and compared as 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
@@ -16,30 +15,15 @@ import msgspec
 
 from pledger.engine.port.circuit import Tally
 from pledger.engine.port.dependencies import Ask, Stated
-from pledger.engine.port.lane_text import lane_of
 from pledger.engine.port.lanes import Bounds, Served
-from pledger.engine.port.operations import (
-    Append,
-    Block,
-    ConfirmClaim,
-    ExpireTask,
-    FinishTask,
-    Heartbeat,
-    LogAttempts,
-    Operation,
-    PutTask,
-    Release,
-    Send,
-    StartRun,
-    Terminate,
-)
+from pledger.engine.port.operations import Operation, StartRun
 from pledger.engine.port.pauses import Scope
-from pledger.engine.port.records import AttemptRecord, Condition, RunRow, TaskRow
+from pledger.engine.port.records import Condition
 from pledger.engine.port.retention import FROM_THE_START
 from pledger.errors import PledgerError
 from pledger.history.budget import BudgetRule
 from pledger.history.placement import LimitRule
-from pledger.history.transition import StoredTransition
+from tests.conformance.building import Builder
 from tests.conformance.harness import LEASE_MS, NOW, Ledger
 from tests.conformance.scripts import ACTIVITIES, CODES, IDS, NAMESPACES, QUEUES, TYPES, Step
 
@@ -47,20 +31,15 @@ from tests.conformance.scripts import ACTIVITIES, CODES, IDS, NAMESPACES, QUEUES
 MANY: Final = 100
 
 
-class Side:
-    """A store with a script on it. runs, sessions, requests: their keys, in the order in which they came to be."""
+class Side(Builder):
+    """A store with a script on it. requests: their keys, in the order in which they came to be."""
 
     def __init__(self, name: str, ledger: Ledger) -> None:
+        super().__init__(ledger)
         self.name = name
-        self.ledger = ledger
-        self.store = ledger.open()
-        self.runs: list[int] = []
-        self.chains: list[int] = []
-        self.sessions: list[int] = []
         self.places: list[tuple[str, str]] = []
         self.requests: list[int] = []
         self._last: list[Callable[[], Operation]] = []
-        self._serial = 0
 
     async def do(self, step: Step) -> Any:
         """Carry the step out; the answer, with names in place of keys."""
@@ -105,10 +84,6 @@ class Side:
                 ],
             ]
         return self.named(shown)
-
-    @property
-    def now_ms(self) -> int:
-        return self.ledger.clock.now_ms
 
     # Names in place of keys -------------------------------------------------------------------------------------------
 
@@ -158,198 +133,6 @@ class Side:
                 self.runs.append(answer.run_key)  # type: ignore[union-attr]
                 self.chains.append(answer.chain_key)  # type: ignore[union-attr]
         return answers
-
-    async def _row(self, seen: list[Any], number: int) -> RunRow | None:
-        if not self.runs:
-            return None
-        row = await self.store.read_run(self.runs[number % len(self.runs)])
-        seen.append(row)
-        return row
-
-    def _transition(self, first_event: int) -> StoredTransition:
-        """Another checksum each time, the same ones on each side."""
-        self._serial += 1
-        return StoredTransition(first_event, b"body", hashlib.sha256(f"{self._serial}".encode()).digest()[:8])
-
-    def _task(self, row: RunRow, drawn: Any) -> TaskRow:
-        event_id, state, attempt, activity_type, task_queue, due_in, expires_in, body, place = drawn
-        if state == "started" and row.owner is None:
-            state = "queued"
-        return TaskRow(
-            run_key=row.run_key,
-            event_id=event_id,
-            namespace=row.namespace,
-            workflow_id=row.workflow_id,
-            run_id=row.run_id,
-            workflow_type=row.workflow_type,
-            task_queue=task_queue,
-            activity_type=activity_type,
-            state=state,
-            attempt=attempt,
-            due_ms=self.now_ms + due_in,
-            command=body,
-            scheduled_ms=NOW,
-            started_ms=self.now_ms if state == "started" else None,
-            expires_ms=None if expires_in is None else self.now_ms + expires_in,
-            owner=row.owner if state == "started" else None,
-            outcome=body if state == "done" else None,
-            lane=lane_of(place),
-            weight=1.0 if place is None else place.fairness_weight,
-        )
-
-    def _task_rows(self, row: RunRow, drawn: Any) -> list[TaskRow]:
-        return list({each[0]: self._task(row, each) for each in drawn}.values())
-
-    def _records(self, run_key: int, drawn: Any) -> list[AttemptRecord]:
-        return [
-            AttemptRecord(run_key, event_id, number, outcome, None, self.now_ms, "it's me")
-            for number, (event_id, outcome) in enumerate(drawn, 1)
-        ]
-
-    def _in_ms(self, due_in: int | None) -> int | None:
-        return None if due_in is None else 0 if due_in < 0 else self.now_ms + due_in
-
-    async def _start(self, _: list[Any], *drawn: Any) -> Callable[[], Operation]:
-        workflow_id, workflow_type, task_queue, namespace, digest, reuse, conflict, born, tasks = drawn
-        owner = None if born is None or not self.sessions else self.sessions[born % len(self.sessions)]
-        transition = self._transition(1)
-        run_id = f"run '{self._serial}'"
-        now_ms = self.now_ms
-
-        def make() -> StartRun:
-            first = None
-            if owner is not None:
-                row = RunRow(
-                    0, 0, namespace, workflow_id, run_id, workflow_type, task_queue, "running", digest, now_ms,
-                    None, 0, b"", 1, owner, None, 0, None, None,
-                )  # fmt: skip
-                first = Append(0, 0, 0, transition, 2, None, now_ms, tasks=self._task_rows(row, tasks))
-            return StartRun(
-                namespace, workflow_id, run_id, workflow_type, task_queue, digest, b"started", now_ms, reuse,
-                conflict, owner, first,
-            )  # fmt: skip
-
-        return make
-
-    async def _append(self, seen: list[Any], number: int, fence: int, event: int, *rest: Any) -> Any:
-        due_in, consumed, tasks, dropped, cancelled, unwritten, attempts, closed = rest
-        row = await self._row(seen, number)
-        if row is None:
-            return None
-        messages = (await self.store.read_inbox(row.chain_key))[:consumed]
-        seen.append(messages)
-        operation = Append(
-            row.run_key,
-            row.fence + fence,
-            max(0, row.last_event + event),
-            self._transition(row.last_event + 1),
-            row.last_event + 2,
-            self._in_ms(due_in),
-            self.now_ms,
-            closed,
-            [(message.message_key, row.last_event + 1) for message in messages],
-            self._task_rows(row, tasks),
-            dropped,
-            cancelled,
-            self._task_rows(row, [each for each in unwritten if each[0] not in {task[0] for task in tasks}]),
-            self._records(row.run_key, attempts),
-        )
-        return lambda: operation
-
-    async def _rows_left(self, row: RunRow, drawn: Any) -> list[TaskRow]:
-        """Who lets go of a run writes no attempt over an outcome."""
-        done = {task.event_id for task in await self.store.read_tasks(row.run_key) if task.state == "done"}
-        return [each for each in self._task_rows(row, drawn) if each.state == "done" or each.event_id not in done]
-
-    async def _release(self, seen: list[Any], number: int, fence: int, due_in: int | None, tasks: Any) -> Any:
-        row = await self._row(seen, number)
-        if row is None:
-            return None
-        left = await self._rows_left(row, tasks)
-        return _always(Release(row.run_key, row.fence + fence, self._in_ms(due_in), left))
-
-    async def _block(self, seen: list[Any], number: int, fence: int, code: str, tasks: Any) -> Any:
-        row = await self._row(seen, number)
-        if row is None:
-            return None
-        left = await self._rows_left(row, tasks)
-        return _always(Block(row.run_key, row.fence + fence, b'{"reason": "bug"}', code, left))
-
-    async def _confirm(self, seen: list[Any], number: int, fence: int) -> Any:
-        row = await self._row(seen, number)
-        return row and _always(ConfirmClaim(row.run_key, row.fence + fence))
-
-    async def _terminate(self, seen: list[Any], number: int, event: int) -> Any:
-        row = await self._row(seen, number)
-        if row is None:
-            return None
-        transition = self._transition(row.last_event + 1)
-        expected = max(0, row.last_event + event)
-        return _always(Terminate(row.run_key, expected, transition, row.last_event + 1, self.now_ms))
-
-    async def _put(self, seen: list[Any], number: int, fence: int, task: Any, attempts: Any) -> Any:
-        row = await self._row(seen, number)
-        return row and _always(PutTask(row.fence + fence, self._task(row, task), self._records(row.run_key, attempts)))
-
-    async def _task_of(self, seen: list[Any], number: int, task: int, state: str) -> TaskRow | None:
-        """One in this state, if there is one."""
-        row = await self._row(seen, number)
-        rows = [] if row is None else await self.store.read_tasks(row.run_key)
-        seen.append(rows)
-        rows = [each for each in rows if each.state == state] or rows
-        return rows[task % len(rows)] if rows else None
-
-    async def _finish(self, seen: list[Any], number: int, task: int, attempt: int, *rest: Any) -> Any:
-        is_over, again, attempts = rest
-        there = await self._task_of(seen, number, task, "started")
-        if there is None:
-            return None
-        requeue = None
-        if not is_over:
-            row = await self.store.read_run(there.run_key)
-            requeue = msgspec.structs.replace(
-                self._task(row, again),
-                event_id=there.event_id,
-                state="queued",
-                owner=None,
-                outcome=None,
-                started_ms=None,
-            )
-        owner = there.owner or (self.sessions[0] if self.sessions else 10**9)
-        records = self._records(there.run_key, attempts)
-        outcome = b"done" if is_over else None
-        return _always(
-            FinishTask(there.run_key, there.event_id, there.attempt + attempt, owner, outcome, requeue, records)
-        )
-
-    async def _expire(self, seen: list[Any], number: int, task: int, attempt: int, attempts: Any) -> Any:
-        there = await self._task_of(seen, number, task, "queued")
-        return there and _always(
-            ExpireTask(
-                there.run_key,
-                there.event_id,
-                there.attempt + attempt,
-                b"expired",
-                self._records(there.run_key, attempts),
-            )
-        )
-
-    async def _heartbeat(self, seen: list[Any], number: int, task: int, attempt: int, details: bytes | None) -> Any:
-        there = await self._task_of(seen, number, task, "started")
-        if there is None:
-            return None
-        owner = there.owner or (self.sessions[0] if self.sessions else 10**9)
-        return _always(Heartbeat(there.run_key, there.event_id, there.attempt + attempt, owner, details))
-
-    async def _log(self, seen: list[Any], number: int, attempts: Any) -> Any:
-        row = await self._row(seen, number)
-        return row and _always(LogAttempts(self._records(row.run_key, attempts)))
-
-    async def _send(self, _: list[Any], number: int, kind: str, *rest: Any) -> Any:
-        message_id, name, body, keep_id, local, room = rest
-        run_key = self.runs[number % len(self.runs)] if self.runs else 10**9
-        here = [self.sessions[each] for each in local if each < len(self.sessions)]
-        return _always(Send(run_key, kind, message_id, name, body, self.now_ms, keep_id, here, room))
 
     # Verbs ------------------------------------------------------------------------------------------------------------
 
@@ -488,10 +271,6 @@ def _budget(ratio: float) -> BudgetRule:
 _RUN_FIELDS: Final = frozenset({"run_key", "ended", "paused"})
 #: Numbers that a store gives to what is known by something else.
 _PRIVATE: Final = frozenset({"message_key", "pause_key", "request_key"})
-
-
-def _always(operation: Operation) -> Callable[[], Operation]:
-    return lambda: operation
 
 
 def _name(what: str, keys: Sequence[int], key: int) -> str:
