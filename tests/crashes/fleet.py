@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 import pledger
-from pledger import Client, RetryPolicy, Worker, activity, workflow
+from pledger import Client, Limit, RetryBudget, RetryPolicy, Worker, activity, workflow
 from pledger.engine.port.operations import Append, Operation
 from pledger.history.events import ActivityCompleted
 from pledger.store.postgres import PostgresStore
@@ -46,7 +46,10 @@ QUICK: Final = RetryPolicy(initial_interval=timedelta(milliseconds=1))
 
 #: Batches are told by what is in them; a Close is an append that ends the run. Of appends, the first ones in turn.
 IN_BATCHES: Final = ("StartRun", "Send", "Append", "FinishTask", "Heartbeat", "Release", "Close")
-VERBS: Final = ("open_session", "renew_session", "claim_runs", "claim_tasks", "close_session")
+VERBS: Final = (
+    *("open_session", "renew_session", "claim_runs", "claim_tasks", "claim_queued", "close_session"),
+    *("state_dependencies", "report_calls"),
+)
 APPENDS: Final = 3
 #: All steps are done and recorded by then.
 _LATE: Final = frozenset({"Release", "close_session", "Close"})
@@ -123,7 +126,7 @@ def _watched(name: str, verb: Callable[..., Awaitable[Any]]) -> Callable[..., Aw
     async def watched(self: PostgresStore, *args: Any) -> Any:
         fate.passes("before", name)
         answer = await verb(self, *args)
-        if answer != []:  # a claim that found nothing has written nothing
+        if getattr(answer, "tasks", answer) != []:  # a claim that found nothing has written nothing
             fate.passes("after", name)
         return answer
 
@@ -167,6 +170,16 @@ async def ship(trial: str) -> str:
     return "shipped"
 
 
+@activity.defn(
+    retry_policy=QUICK,
+    limits=[Limit("doorbell", concurrency=1, key=lambda trial: trial)],
+    retry_budget=RetryBudget("door", minimum_per_second=1_000.0),
+)
+async def hand_over(trial: str) -> str:
+    note(trial, "hand over")
+    return "handed over"
+
+
 @workflow.defn
 class Order:
     def __init__(self) -> None:
@@ -176,9 +189,10 @@ class Order:
     async def run(self, trial: str) -> list[Any]:
         charged = await charge(trial)
         shipped = await workflow.execute_activity(ship, trial, task_queue=f"{trial} far")
+        handed = await workflow.execute_activity(hand_over, trial, task_queue=f"{trial} door")
         await workflow.wait_condition(lambda: len(self.notes) >= 2)
         await asyncio.sleep(0.01)
-        return [charged, shipped, self.notes]
+        return [charged, shipped, handed, self.notes]
 
     @workflow.signal
     def remark(self, text: str) -> None:
@@ -187,10 +201,12 @@ class Order:
 
 @contextlib.asynccontextmanager
 async def working(client: Client, trial: str, lease: timedelta) -> Any:
-    """One worker for the run, one for the activity that has a queue of its own."""
+    """One worker for the run, and one for each activity that has a queue of its own. The last one is limited, and
+    depends on something that all lives share."""
     async with (
         Worker(client, workflows=[Order], activities=[charge], task_queue=trial, lease=lease),
         Worker(client, activities=[ship], task_queue=f"{trial} far", lease=lease),
+        Worker(client, activities=[hand_over], task_queue=f"{trial} door", lease=lease),
     ):
         yield
 
@@ -216,7 +232,7 @@ async def live(trial: str) -> None:
         handle = await ask(client, trial)
         async with working(client, trial, LEASE):
             await remark(handle, trial, "one")
-            await until(lambda: steps_done(handle, 2))
+            await until(lambda: steps_done(handle, 3))
             if fate.point is not None and fate.point.kind == "renew_session":
                 await asyncio.sleep(PATIENCE_S)
         await remark(handle, trial, "two")
@@ -237,16 +253,16 @@ async def judge() -> None:
             for text in ("one", "two"):
                 await remark(handle, trial, text)
             result = await handle.result()
-            assert result == ["charged", "shipped", ["one", "two"]], f"{trial}: {result}"
+            assert result == ["charged", "shipped", "handed over", ["one", "two"]], f"{trial}: {result}"
             acknowledged = {line[2] for line in lines if line[:2] == [trial, "run"]}
             assert acknowledged <= {handle.run_id}, f"{trial}: {acknowledged} were started, there is {handle.run_id}"
             assert await client.count(f"workflow_id = '{trial}'") == 1, trial
             history = await handle.history()
             assert replay(history, Order) == len(history.events), trial
             done = [each.event for each in history.events if isinstance(each.event, ActivityCompleted)]
-            assert len(done) == 2, f"{trial}: {done}"
+            assert len(done) == 3, f"{trial}: {done}"
             after = Counter((trial, what) for trial, what, *_ in read_diary())
-            for step in ("charge", "ship"):
+            for step in ("charge", "ship", "hand over"):
                 assert before[trial, step] <= 1, f"{trial}: one life has done {step} {before[trial, step]} times"
                 # Once more only where the outcome was not written yet, or nobody could tell.
                 again = 0 if point.kind in _LATE or str(point) == "after-FinishTask-1" else 1

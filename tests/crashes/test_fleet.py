@@ -25,7 +25,7 @@ def test_killed_before_and_after_each_kind_of_write(
     done = sweep(tmp_path)
     assert done.returncode == 0, done.stderr
     kills = json.loads(done.stdout)
-    assert sum(kills.values()) == len(points()) >= 28
+    assert sum(kills.values()) == len(points()) >= 34
     record_property("killed", {"cases": 1, "kills": sum(kills.values()), "second": 0})
 
 
