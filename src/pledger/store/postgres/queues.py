@@ -247,13 +247,13 @@ class _Ask:
     # Taking -----------------------------------------------------------------------------------------------------------
 
     async def _lock(self, connection: Connection, grants: Sequence[Grant]) -> set[tuple[int, int]]:
-        rows = sorted(_row(grant) for grant in grants)
+        rows = sorted((*_row(grant), grant.head.attempt) for grant in grants)
         [locked] = await self._run(connection, ("lock_queued", columns(rows)))
         return {(run_key, event_id) for run_key, event_id in locked}
 
     async def _set_aside(self, connection: Connection, choice: Choice) -> None:
         aside = sorted((head.run_key, head.event_id, head.attempt, lane) for head, lane in choice.aside)
-        [locked] = await self._run(connection, ("lock_queued", columns([row[:2] for row in aside])))
+        [locked] = await self._run(connection, ("lock_queued", columns([row[:3] for row in aside])))
         if rows := [row for row in aside if row[:2] in set(locked)]:
             await self._run(connection, ("set_aside", columns(rows)))
 

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from pledger.engine.port.lanes import Bounds, Claim, Served
 from pledger.engine.port.operations import FinishTask
@@ -20,6 +21,7 @@ from tests.engine.harness import until
 HOUR_MS = 3_600_000
 ONE = Bounds({"api": LimitRule(concurrency=1)}, {})
 RATE = Bounds({"api": LimitRule(rate=1, per_ms=HOUR_MS)}, {})
+FREE = Bounds({}, {})
 API = placed(3, "", 1.0, ("api", ""))
 
 
@@ -35,9 +37,11 @@ class Claimers:
         served = Served("default", "default", [("charge", "refund")[number]])
         return _Ask(store, self.sessions[number], NOW, served, bounds, 5)
 
-    async def claim(self, store: PostgresStore, bounds: Bounds) -> Claim:
+    async def claim(self, store: PostgresStore, bounds: Bounds, activity_type: str | None = None) -> Claim:
+        """activity_type: in place of its own."""
         ask = self.ask(store, bounds)
-        return await store.claim_queued(ask._session_key, NOW, ask._served, 5, bounds)
+        served = ask._served if activity_type is None else replace(ask._served, activity_types=[activity_type])
+        return await store.claim_queued(ask._session_key, NOW, served, 5, bounds)
 
     async def until_second_waits(self) -> None:
         """For a lock that the first one holds: its own connection, and nobody else's on a server that many share."""
@@ -139,3 +143,23 @@ async def test_a_claim_of_other_activities_leaves_the_interest_in_slots(url: str
 
 async def rows_of(store: PostgresStore, sql: str) -> list[Any]:
     return await store._read_sql(store._reader, sql.format(store.address.quoted), [])
+
+
+@pytest.mark.parametrize("bounds", [ONE, RATE, FREE], ids=["concurrency", "rate", "no limit"])
+async def test_what_has_a_later_attempt_by_now_is_not_started(
+    url: str, monkeypatch: pytest.MonkeyPatch, bounds: Bounds
+) -> None:
+    """It was chosen for the one before; the next one waits for its time, and takes a slot and a token of its own."""
+    async with claimers(url) as both:
+        lock = _Ask._lock
+
+        async def late(self: _Ask, *args: Any) -> Any:
+            monkeypatch.setattr(_Ask, "_lock", lock)
+            [row] = (await both.claim(both.second, FREE, "charge")).tasks
+            assert row.owner is not None
+            again = replace(row, state="queued", attempt=2, due_ms=NOW + 60_000, owner=None, started_ms=None)
+            await write(both.second, FinishTask(row.run_key, row.event_id, 1, row.owner, None, requeue=again))
+            return await lock(self, *args)
+
+        monkeypatch.setattr(_Ask, "_lock", late)
+        assert (await both.claim(both.first, bounds)).tasks == []

@@ -121,15 +121,17 @@ CROSS JOIN LATERAL (
 SELECT session_key FROM pledger.session WHERE session_key = $1 FOR KEY SHARE;
 
 -- name: lock_queued
--- Of the rows that were chosen, those that nobody else is just claiming or changing.
+-- Of the rows that were chosen, those that nobody else is just claiming or changing, and that wait for the attempt ($3) that
+-- they were chosen for: a later one has a time of its own, and needs a slot and a token of its own.
 -- Their state is asked for outside (OFFSET 0), so that no index of all that is queued is taken for it.
-SELECT task.run_key, task.event_id FROM unnest($1::bigint[], $2::bigint[]) AS chosen (run_key, event_id)
+SELECT task.run_key, task.event_id
+FROM unnest($1::bigint[], $2::bigint[], $3::int[]) AS chosen (run_key, event_id, attempt)
 CROSS JOIN LATERAL (
-    SELECT task.run_key, task.event_id, task.state FROM pledger.task AS task
+    SELECT task.run_key, task.event_id, task.state, task.attempt FROM pledger.task AS task
     WHERE task.run_key = chosen.run_key AND task.event_id = chosen.event_id
     FOR UPDATE SKIP LOCKED OFFSET 0
 ) AS task
-WHERE task.state = 'queued';
+WHERE task.state = 'queued' AND task.attempt = chosen.attempt;
 
 -- name: take_slots
 -- Those that were there belong to attempts that did not run any more when they were seen ($9 to $12); one that somebody
