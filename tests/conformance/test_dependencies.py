@@ -244,6 +244,33 @@ async def test_after_the_pause_one_probe_at_a_time(ledger: Ledger) -> None:
     assert (held.tasks, held.waits, held.dependencies["bank"].phase) == ([], True, "half_open")
 
 
+async def test_a_clock_that_went_back_keeps_no_circuit_open(store: Store, clock: Clock) -> None:
+    """Nobody reports anything meanwhile: claims are all that looks at it."""
+    session = await open_session(store)
+    await stated(store)
+    await run_with_tasks(store, session, {}, {})
+    await opened(store)
+    clock.now_ms -= 3_600_000
+    assert (await claim(store, session)).tasks == []
+    clock.now_ms += 4_999
+    assert (await claim(store, session)).tasks == []
+    clock.now_ms += 1
+    assert len((await claim(store, session)).tasks) == 1
+
+
+async def test_a_clock_that_went_back_holds_up_no_retry(store: Store, clock: Clock) -> None:
+    session = await open_session(store)
+    await stated(store)
+    await run_with_tasks(store, session, *retries(3))
+    assert ids((await claim(store, session)).tasks) == [3]
+    clock.now_ms -= 3_600_000
+    assert (await claim(store, session)).tasks == []
+    clock.now_ms += 999
+    assert (await claim(store, session)).tasks == []
+    clock.now_ms += 1
+    assert ids((await claim(store, session)).tasks) == [4]
+
+
 async def test_a_probe_whose_worker_died_makes_room_for_the_next(store: Store, clock: Clock) -> None:
     session, dead = await open_session(store), await open_session(store, "host:2")
     await stated(store)

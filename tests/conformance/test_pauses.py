@@ -185,6 +185,28 @@ async def test_what_waits_goes_on_at_the_rate(store: Store, clock: Clock, ledger
     assert await store.read_pauses("default") == []
 
 
+@pytest.mark.parametrize("claimed", ["runs", "tasks"])
+async def test_a_clock_that_went_back_is_not_waited_for(store: Store, clock: Clock, claimed: str) -> None:
+    session = await open_session(store)
+    run = await owned_run(store, session)
+    for number in range(2):
+        await ownerless_run(store, f"w{number}")
+        await write(store, PutTask(run.fence, task(run, number + 1)))
+    await store.pause(EVERYTHING, "", "ada")
+    await store.resume(EVERYTHING, 2.0)
+
+    async def lifted() -> int:
+        return len(await (lifted_runs if claimed == "runs" else lifted_tasks)(store, session))
+
+    assert await lifted() == 1
+    clock.now_ms -= 3_600_000
+    assert await lifted() == 0
+    clock.now_ms += 400
+    assert await lifted() == 0
+    clock.now_ms += 100
+    assert await lifted() == 1
+
+
 async def test_attempts_and_runs_share_the_rate(store: Store, clock: Clock) -> None:
     session = await open_session(store)
     run = await owned_run(store, session)

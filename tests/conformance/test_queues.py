@@ -342,6 +342,42 @@ async def test_each_key_has_a_rate_of_its_own(store: Store) -> None:
     assert ids((await claim_queued(store, session, customer=LimitRule(rate=1))).tasks) == [3, 5]
 
 
+async def test_what_was_used_up_at_another_rate_is_not_waited_for(store: Store, clock: Clock) -> None:
+    session = await open_session(store)
+    await run_with_tasks(store, session, *[API for _ in range(9)])
+    slow = LimitRule(rate=2, per_ms=3_600_000)
+    assert len((await claim_queued(store, session, api=slow)).tasks) == 2
+    await store.override_limit("default", "api", LimitRule(rate=2, per_ms=1_000))
+    assert (await claim_queued(store, session, api=slow)).due_ms == NOW + 501
+    clock.now_ms = NOW + 400
+    assert (await claim_queued(store, session, api=slow)).tasks == []
+    clock.now_ms = NOW + 500
+    assert len((await claim_queued(store, session, api=slow)).tasks) == 1
+
+
+async def test_a_clock_that_went_back_holds_up_no_rate(store: Store, clock: Clock) -> None:
+    session = await open_session(store)
+    await run_with_tasks(store, session, *[API for _ in range(9)])
+    rate = LimitRule(rate=2, per_ms=1_000)
+    assert len((await claim_queued(store, session, api=rate)).tasks) == 2
+    clock.now_ms = NOW - 3_600_000
+    assert (await claim_queued(store, session, api=rate)).tasks == []
+    clock.now_ms += 500
+    assert len((await claim_queued(store, session, api=rate)).tasks) == 1
+
+
+async def test_a_claim_whose_time_is_a_little_behind_finds_no_token_more(store: Store, clock: Clock) -> None:
+    """It has read the clock, and then waited for the one before it."""
+    session = await open_session(store)
+    await run_with_tasks(store, session, *[API for _ in range(9)])
+    rate = LimitRule(rate=2, per_ms=1_000)
+    assert len((await claim_queued(store, session, api=rate)).tasks) == 2
+    clock.now_ms = NOW - 3_000
+    assert (await claim_queued(store, session, api=rate)).tasks == []
+    clock.now_ms = NOW + 499
+    assert (await claim_queued(store, session, api=rate)).tasks == []
+
+
 # Numbers of operators -------------------------------------------------------------------------------------------------
 
 

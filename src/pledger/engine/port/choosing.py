@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from typing import Any
+from typing import Any, Final
 
 from pledger.engine.port.gates import Gates
 from pledger.engine.port.lane_text import CALLS, Share, read_lane
 from pledger.engine.port.lanes import Bounds, Choice, Grant, Head, Line, Situation, SlotKey, age, uses_of
 from pledger.history.placement import LimitRule, LimitUse
+
+#: A claim has read the store's clock before it waits for what others have locked, by less than this.
+BEHIND_MS: Final = 10_000
 
 
 def choose(found: Situation, bounds: Bounds, room: int) -> Choice:
@@ -136,7 +139,7 @@ class _Limits:
                     return None
                 slots.append((*use, next(n for n in range(1, rule.concurrency + 1) if n not in taken)))
             if rule.rate is not None:
-                full_ms = max(self._full_ms(use), self._now_ms)
+                full_ms = max(self._full_ms(use, rule), self._now_ms)
                 at_ms = full_ms - (rule.burst - 1) * rule.interval_ms
                 if at_ms > self._now_ms:
                     self._choice.is_due_by(int(at_ms) + 1)
@@ -147,5 +150,11 @@ class _Limits:
         self._choice.full_ms.update(starts)
         return tuple(slots)
 
-    def _full_ms(self, use: LimitUse) -> float:
-        return self._choice.full_ms.get(use, self._found.full_ms.get(use, 0.0))
+    def _full_ms(self, use: LimitUse, rule: LimitRule) -> float:
+        found_ms = self._choice.full_ms.get(use, self._found.full_ms.get(use, 0.0))
+        empty_ms = self._now_ms + rule.burst * rule.interval_ms
+        if found_ms > empty_ms + BEHIND_MS:
+            # Other numbers held when it was used up, or the store's clock has gone back. That is written whether one
+            # may start or not: else it would be empty anew at each look.
+            found_ms = self._choice.full_ms[use] = empty_ms
+        return found_ms

@@ -166,6 +166,11 @@ def seen(found: Dependency, now_ms: int) -> Dependency:
     return _in_time(found, now_ms)
 
 
+def is_ahead(found: Dependency, seen: Dependency) -> bool:
+    """Whether the row is ahead of the store's clock, which has gone back. seen: it as of now."""
+    return seen.filled_ms < found.filled_ms
+
+
 def noted(found: Dependency, tallies: Sequence[Tally], now_ms: int) -> Dependency:
     """With what a worker reports."""
     found = seen(found, now_ms)

@@ -28,13 +28,15 @@ def dependencies_of_all(heads: Iterable[Head], bounds: Bounds) -> list[str]:
 
 
 def deciding(heads: Iterable[Head], bounds: Bounds, rows: Mapping[str, Dependency], now_ms: int) -> list[str]:
-    """Of these the ones whose row a claim may change, so that it has to be alone with it: those that are half open, and
-    those that let retries through. now_ms: by the store. Sorted."""
+    """Of these the ones whose row a claim may change, so that it has to be alone with it: those that are half open,
+    those that let retries through, and those that are ahead of the clock. now_ms: by the store. Sorted."""
     retried = {bounds.dependencies.get(each.activity_type) for each in heads if each.attempt > 1 and not each.free}
     found = []
     for name in dependencies_of_all(heads, bounds):
         row = circuit.seen(rows[name], now_ms) if name in rows else None
-        if row is not None and (row.phase == "half_open" or (row.phase == "closed" and name in retried)):
+        if row is not None and (
+            row.phase == "half_open" or (row.phase == "closed" and name in retried) or circuit.is_ahead(rows[name], row)
+        ):
             found.append(name)
     return found
 
@@ -48,7 +50,9 @@ class Gates:
         self._now_ms = found.now_ms
         for name in dependencies_of_all(found.heads, bounds):
             there = found.dependencies.get(name) or circuit.new(bounds.budgets[name], found.store_ms)
-            choice.seen[name] = circuit.seen(there, found.store_ms)
+            choice.seen[name] = row = circuit.seen(there, found.store_ms)
+            if circuit.is_ahead(there, row):
+                choice.dependencies[name] = row  # else what it waits for would begin anew at each look
 
     def hold_up(self, line: Line) -> bool:
         """Whether none of the line may start now; what was not is then set aside."""

@@ -167,6 +167,11 @@ class Choice:
     due_ms: int | None = None
     waits: bool = False
 
+    @property
+    def is_nothing(self) -> bool:
+        """Whether nothing is to be written."""
+        return not (self.grants or self.aside or self.full_ms or self.dependencies)
+
     def claim(self, tasks: list[TaskRow]) -> Claim:
         """What the claimer is told. tasks: those of the grants, as they have been started."""
         return Claim(tasks, self.due_ms, self.waits, self.seen, bool(self.aside))

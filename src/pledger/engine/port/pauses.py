@@ -94,6 +94,10 @@ class Lifting:
         for each in pauses:
             if each.rate is not None and (each in place or each.scope.kind == "type"):
                 self._pauses[each.pause_key] = filled(each, now_ms)
+                if (
+                    each.filled_ms > now_ms
+                ):  # the clock has gone back: else its tokens would come from now on at each look
+                    self.paid[each.pause_key] = self._pauses[each.pause_key]
                 if each in place:
                     self._place.append(each.pause_key)
                 else:
@@ -132,11 +136,12 @@ class Lifting:
 
 
 def filled(pause: Pause, now_ms: int) -> Pause:
-    """With the tokens of now. A bucket holds those of one second, or one: who comes late finds no flood."""
+    """With the tokens of now. A bucket holds those of one second, or one: who comes late finds no flood. Where the
+    clock has gone back they come from now on."""
     assert pause.rate is not None
     passed_s = max(0, now_ms - pause.filled_ms) / 1000
     tokens = min(max(1.0, pause.rate), pause.tokens + passed_s * pause.rate)
-    return replace(pause, tokens=tokens, filled_ms=max(now_ms, pause.filled_ms))
+    return replace(pause, tokens=tokens, filled_ms=now_ms)
 
 
 def lifted_at(pause: Pause, rate: float | None, backlog: int, now_ms: int) -> Pause | None:

@@ -279,13 +279,12 @@ class _Ask:
         return won
 
     async def _start(self, connection: Connection, choice: Choice, store_ms: int) -> list[TaskRow]:
-        if not choice.grants:
-            return []
+        """What was chosen, with all else that has changed."""
         store, namespace = self._store, self._served.namespace
-        granted = [(*_row(grant), bool(grant.slots)) for grant in choice.grants]
-        statements: list[tuple[str, list[Any]]] = [
-            ("start_tasks", [self._session_key, self._now_ms, *columns(granted)])
-        ]
+        statements: list[tuple[str, list[Any]]] = []
+        if choice.grants:
+            granted = [(*_row(grant), bool(grant.slots)) for grant in choice.grants]
+            statements.append(("start_tasks", [self._session_key, self._now_ms, *columns(granted)]))
         if choice.dependencies:
             statements.append(("write_dependencies", [namespace, *columns_of(choice.dependencies)]))
         if choice.full_ms:
@@ -293,13 +292,16 @@ class _Ask:
             statements.append(("fill_buckets", [namespace, *columns(filled)]))
         if turns := queue_rows.turns_of(choice):
             statements.append(("take_turns", [*self._place, *columns(turns)]))
+        if not statements:
+            return []
         statements += store._sweep_of(self._served, choice, store_ms)  # noqa: SLF001 - a part of the store
-        started, *others = await self._run(connection, *statements)
-        for (name, given), rows in zip(statements[1:], others, strict=True):
-            if name == "free_slots":
+        by_key: dict[tuple[int, int], TaskRow] = {}
+        for (name, given), rows in zip(statements, await self._run(connection, *statements), strict=True):
+            if name == "start_tasks":
+                by_key = {(row[0], row[1]): TaskRow(*row) for row in rows}
+            elif name == "free_slots":
                 is_whole = bool(rows) and rows[0][-1] == given[-1]
                 store._swept = rows[0][:-1] if is_whole else ("", "", "", 0)  # noqa: SLF001 - as above
-        by_key = {(row[0], row[1]): TaskRow(*row) for row in started}
         return [by_key[_row(grant)] for grant in choice.grants]
 
     async def _run(self, connection: Connection, *statements: tuple[str, list[Any]]) -> list[list[Any]]:

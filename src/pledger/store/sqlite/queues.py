@@ -43,7 +43,7 @@ class SqliteQueues(SqliteHandle):
         self._check_open()
         windows = dict(self._windows)
         choice = _choose(self._database.rows, ask)
-        if not (choice.grants or choice.aside):
+        if choice.is_nothing:
             return choice.claim([])
         # That was but a look: the claim goes over the same lanes, and it is what moves the windows on.
         self._windows = windows
@@ -69,7 +69,8 @@ class SqliteQueues(SqliteHandle):
         # Looked at first without the write lock: mostly there are no tokens.
         self._check_open()
         [(clock_ms,)] = self._rows(_NOW, self._now())
-        if not any(pauses.lifting(self._database, *place, clock_ms).of_tasks(served.activity_types, limit)):
+        lifting = pauses.lifting(self._database, *place, clock_ms)
+        if not (lifting.paid or any(lifting.of_tasks(served.activity_types, limit))):
             return Claim([])
 
         def claim(cursor: Cursor) -> Claim:
