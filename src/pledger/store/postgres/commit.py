@@ -129,9 +129,11 @@ class Committer:
             for step in steps
         ]
         self._tell("before")
-        cursor = await connection.execute(
-            self._sql["write_steps"], self._bound("write_steps", columns(rows)), binary=True
-        )
+        if len(rows) == 1:
+            cursor = await connection.execute(self._sql["write_step"], rows[0], binary=True)
+        else:
+            bound = self._bound("write_steps", columns(rows))
+            cursor = await connection.execute(self._sql["write_steps"], bound, binary=True)
         won = {run_key for (run_key,) in await cursor.fetchall()}
         self._tell("after")
         if len(won) == len(steps):

@@ -16,6 +16,7 @@ import psycopg
 from psycopg import errors as pg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import TransactionStatus
+from psycopg.types.numeric import Int8BinaryDumper, Int8Dumper
 
 from pledger.errors import StoreUnavailableError, UsageError
 from pledger.store.postgres.address import Address
@@ -178,6 +179,9 @@ class Link:
                 self._budget.give(self._purpose, self)
                 raise
             connection.adapters.register_dumper(Packed, PackedDumper)
+            # By their size, numbers would have three types, and each statement a plan for every mixture of them.
+            connection.adapters.register_dumper(int, Int8Dumper)
+            connection.adapters.register_dumper(int, Int8BinaryDumper)
             connection.prepared_max = _PREPARED_MAX
             try:
                 [found] = await (await connection.execute(_CHECK)).fetchall()

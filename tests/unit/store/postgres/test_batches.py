@@ -40,6 +40,40 @@ async def test_a_number_that_cannot_be_harms_no_neighbour(
     await store.close()
 
 
+@pytest.mark.parametrize("last_event", [2**70, "three", -5])
+async def test_a_number_that_cannot_be_is_told_of_a_step_by_itself(url: str, last_event: Any) -> None:
+    store = await open_postgres(url)
+    run = await owned_run(store, await open_session(store))
+    [wrong] = await store.commit([append(run, last_event=last_event)])
+    assert isinstance(wrong, InternalError)
+    assert await store.commit([append(run)]) == [Reply.WON]
+    await store.close()
+
+
+async def test_a_step_by_itself_is_written_once(url: str) -> None:
+    store = await open_postgres(url)
+    run = await owned_run(store, await open_session(store))
+    step = append(run)
+    assert [await store.commit([each]) for each in (step, append(run, fence=run.fence + 1), step)] == [
+        [Reply.WON],
+        [Reply.LOST],
+        [Reply.WON],  # it is there already
+    ]
+    assert len(await store.read_history(run.run_key)) == 2
+    await store.close()
+
+
+async def test_a_statement_has_one_plan_whatever_the_size_of_its_numbers(url: str) -> None:
+    store = await open_postgres(url)
+    for number in (1, 2**15, 2**31, 2**62):
+        assert await store.read_history(number) == []
+    async with store._reader.use() as connection:
+        asked = "SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE 'SELECT first_event_id%'"
+        cursor = await connection.execute(asked)
+        assert await cursor.fetchall() == [(1,)]
+    await store.close()
+
+
 @pytest.mark.parametrize("name", ["a\0b", "a\ud800b"])
 async def test_a_name_that_postgresql_cannot_keep_is_told(url: str, name: str) -> None:
     store = await open_postgres(url)

@@ -117,6 +117,16 @@ won AS (
 )
 INSERT INTO pledger.history (run_key, first_event_id, body, checksum) SELECT * FROM won RETURNING run_key;
 
+-- name: write_step
+-- The same for one step, which is what comes of a run that goes on alone: without arrays, in two thirds of the time.
+WITH won AS (
+    UPDATE pledger.run SET last_event = $4::bigint, head = $8::bytea, next_ms = $5::bigint, claims = 0
+    WHERE run_key = $1::bigint AND fence = $2::bigint AND last_event = $3::bigint AND owner IS NOT NULL
+    RETURNING run_key
+)
+INSERT INTO pledger.history (run_key, first_event_id, body, checksum)
+SELECT run_key, $6::bigint, $7::bytea, $8::bytea FROM won RETURNING run_key;
+
 -- name: step_runs
 -- A step of owned runs, whose rows are locked: this is what the engine does all day.
 UPDATE pledger.run AS run SET last_event = step.last_event, head = step.head, next_ms = step.next_ms, claims = 0
