@@ -28,6 +28,7 @@ from typing import Any, Final, Literal
 
 import pledger
 from pledger import Client, Limit, RetryBudget, RetryPolicy, Worker, activity, workflow
+from pledger.engine.port.lanes import took_nothing
 from pledger.engine.port.operations import Append, Operation
 from pledger.history.events import ActivityCompleted
 from pledger.store.postgres import PostgresStore
@@ -126,7 +127,7 @@ def _watched(name: str, verb: Callable[..., Awaitable[Any]]) -> Callable[..., Aw
     async def watched(self: PostgresStore, *args: Any) -> Any:
         fate.passes("before", name)
         answer = await verb(self, *args)
-        if getattr(answer, "tasks", answer) != []:  # a claim that found nothing has written nothing
+        if not took_nothing(answer):
             fate.passes("after", name)
         return answer
 

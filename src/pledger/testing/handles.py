@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pledger.engine.port.answers import Answer
-from pledger.engine.port.lanes import Claim
+from pledger.engine.port.lanes import Claim, took_nothing
 from pledger.engine.port.operations import Operation
 from pledger.engine.port.records import Outlook
 from pledger.engine.port.verbs import Store
@@ -185,7 +185,7 @@ class SimulatedStore(MemoryStore):
 
     def _apply(self, rule: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         result = super()._apply(rule, *args, **kwargs)
-        if result != []:
+        if not took_nothing(result):
             self._process.note(in_short(rule.__name__, args, result))
         self._auditor.read_clock()
         self._look_at_circuits(rule.__name__, args, result)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import apsw
 
 from pledger.engine.port.answers import Answer, Started
+from pledger.engine.port.lanes import took_nothing
 from pledger.engine.port.operations import Operation
 from pledger.engine.port.pauses import Pause
 from pledger.engine.port.records import RunRow
@@ -336,7 +337,7 @@ class SimulatedSqliteStore(SqliteStore):
     def _told(self, verb: str, args: tuple[Any, ...], result: Any) -> None:
         if verb in READS:
             return
-        if result != []:
+        if not took_nothing(result):
             self._process.note(in_short(verb, args, result))
         if verb == "open_session":
             self._process.sessions[result.session_key] = result

@@ -127,6 +127,11 @@ def claimed(parts: Sequence[Claim]) -> Claim:
     return Claim(tasks, min(due, default=None), any(each.waits for each in parts), dependencies, has_moved)
 
 
+def took_nothing(result: object) -> bool:
+    """Whether it is what a verb that claims gives where there was nothing: then it has changed nothing either."""
+    return result == [] or (isinstance(result, Claim) and not result.tasks and not result.has_moved)
+
+
 class Grant(NamedTuple):
     """A row that may start, and the slots that it takes."""
 

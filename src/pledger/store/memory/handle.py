@@ -7,7 +7,7 @@ import threading
 from collections.abc import Awaitable, Callable
 from typing import Concatenate, ParamSpec, TypeVar
 
-from pledger.engine.port.lanes import Claim
+from pledger.engine.port.lanes import took_nothing
 from pledger.errors import StoreError, StoreUnavailableError
 from pledger.store.memory.faults import Faults
 from pledger.store.memory.state import State
@@ -66,7 +66,7 @@ class MemoryHandle:
         """The commit point."""
         with self.state.lock:
             result = rule(self.state, *args, **kwargs)
-            if not _is_empty(result):  # nothing has changed: idle workers must not wake each other
+            if not took_nothing(result):  # nothing has changed: idle workers must not wake each other
                 for listener in self.state.listeners:
                     listener(self)
         return result
@@ -138,8 +138,3 @@ class MemoryHandle:
 
 async def _never() -> None:
     await asyncio.get_running_loop().create_future()
-
-
-def _is_empty(result: object) -> bool:
-    """Whether it is that of a claim that took nothing."""
-    return result == [] or (isinstance(result, Claim) and not result.tasks and not result.has_moved)
