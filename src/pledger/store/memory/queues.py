@@ -22,6 +22,7 @@ def claim_queued(state: State, session_key: int, now_ms: int, served: Served, li
         return Claim([])
     namespace, task_queue = served.namespace, served.task_queue
     queues = state.queues.setdefault(namespace, QueueState())
+    queues.slots = live_slots(state, queues)
     mine = [task for task in queued_tasks(state, namespace) if task.task_queue == task_queue]
     found = Situation(
         now_ms,
@@ -32,7 +33,7 @@ def claim_queued(state: State, session_key: int, now_ms: int, served: Served, li
             if task.activity_type in served.activity_types and not pauses.holds_task(state, task, served.lifted)
         ],
         queues.overrides,
-        live_slots(state, queues),
+        queues.slots,
         queues.full_ms,
         {share: each for (queue, share), each in queues.passes.items() if queue == task_queue},
         {priority: each for (queue, priority), each in queues.clocks.items() if queue == task_queue},
@@ -70,12 +71,13 @@ def _head(task: TaskRow) -> Head:
 
 
 def live_slots(state: State, queues: QueueState) -> dict[SlotKey, Slot]:
-    """Those whose attempt runs. The others are forgotten."""
-    for key, slot in list(queues.slots.items()):
+    """Those whose attempt runs."""
+
+    def is_live(slot: Slot) -> bool:
         task = state.tasks.get(slot.run_key, {}).get(slot.event_id)
-        if task is None or (task.owner, task.attempt) != (slot.session_key, slot.attempt):
-            del queues.slots[key]
-    return queues.slots
+        return task is not None and (task.owner, task.attempt) == (slot.session_key, slot.attempt)
+
+    return {key: slot for key, slot in queues.slots.items() if is_live(slot)}
 
 
 def _note(queues: QueueState, task_queue: str, session_key: int, choice: Choice) -> None:

@@ -69,21 +69,22 @@ class PostgresQueues(PostgresPauses):
 
     async def state_limits(self, namespace: str, rules: Mapping[str, LimitRule]) -> None:
         rows = [(name, rule.concurrency, rule.rate, rule.per_ms) for name, rule in sorted(rules.items())]
-        await self._change("state_limits", namespace, *self._bound("state_limits", namespace, *columns(rows))[1:])
+        await self._change("state_limits", *self._bound("state_limits", namespace, *columns(rows)))
 
     async def override_limit(self, namespace: str, name: str, override: LimitRule | None) -> None:
         rule = override or LimitRule()
         numbers = (rule.concurrency, rule.rate, rule.per_ms)
-        await self._change("override_limit", namespace, name, override is not None, *numbers)
-        await self._change("drop_unused_limit", namespace, name)
+
+        async def change(connection: Connection) -> None:
+            await self._execute(connection, "override_limit", namespace, name, override is not None, *numbers)
+            await self._execute(connection, "drop_unused_limit", namespace, name)
+
+        await self._transact(change)
 
     async def read_limits(self, namespace: str) -> list[LimitRow]:
         rows = await self._list("read_limits", namespace)
-        stated = {row[0]: LimitRule(*row[2:5]) for row in rows if row[1]}
-        overrides = {row[0]: LimitRule(*row[6:9]) for row in rows if row[5]}
-        used = {(name, key): count for name, key, count in await self._list("slots_in_use", namespace)}
-        lengths: dict[str, int] = dict(await self._list("lane_lengths", namespace))
-        return queue_rows.limit_rows(stated, overrides, used, lengths)
+        in_use = await self._list("slots_in_use", namespace)
+        return queue_rows.limits_shown(rows, in_use, await self._list("lane_lengths", namespace))
 
     async def read_queues(self, namespace: str, now_ms: int) -> list[QueueRow]:
         queued = await self._list("read_queues", namespace, now_ms)
@@ -105,13 +106,12 @@ class PostgresQueues(PostgresPauses):
         return [pack(arrays[at], each) if at in arrays else each for at, each in enumerate(parameters)]
 
     def _sweep_of(self, served: Served, choice: Choice, store_ms: int) -> list[tuple[str, list[Any]]]:
-        """Statements that forget some of what says nothing any more: more than a claim adds, so that it does not pile
-        up."""
+        """Statements that forget some of what says nothing any more."""
         swept: list[tuple[str, list[Any]]] = []
         if any(grant.slots for grant in choice.grants):
-            swept.append(("free_slots", [*self._swept, queue_rows.SWEEP + 2 * len(choice.grants)]))
+            swept.append(("free_slots", [*self._swept, queue_rows.sweep_size(len(choice.grants))]))
         if choice.full_ms:
-            swept.append(("drop_full_buckets", [store_ms, queue_rows.SWEEP + 2 * len(choice.full_ms)]))
+            swept.append(("drop_full_buckets", [store_ms, queue_rows.sweep_size(len(choice.full_ms))]))
         self._claims += 1
         if self._claims % queue_rows.TURNS_SWEPT_EVERY == 0:
             place, most = (served.namespace, served.task_queue), queue_rows.TURNS_MAX

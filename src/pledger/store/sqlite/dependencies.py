@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 from pledger.engine.port import circuit
 from pledger.engine.port.circuit import Dependency, Tally
 from pledger.engine.port.dependencies import Ask, Rows, Stated, asked
 from pledger.store.sqlfiles import as_json, load_queries
 from pledger.store.sqlite.handle import SqliteHandle
-from pledger.store.sqlite.writer import Cursor
-from pledger.store.sqlite.writer import Rows as Found
+from pledger.store.sqlite.writer import Cursor, Reader
 
 _SQL: Final = load_queries(__package__, "dependencies")
-_NOW: Final = load_queries(__package__, "sessions")["now"]
-
-Query: TypeAlias = Callable[[str, tuple[Any, ...]], Found]
 
 
-def read_some(rows: Query, namespace: str, names: Iterable[str]) -> dict[str, Dependency]:
+def read_some(reader: Reader, namespace: str, names: Iterable[str]) -> dict[str, Dependency]:
     """Those that there are, as they were when somebody last wrote them."""
-    found = rows(_SQL["some_dependencies"], (namespace, as_json(list(names))))
+    found = reader.rows(_SQL["some_dependencies"], (namespace, as_json(list(names))))
     return {name: circuit.decode(state) for name, state in found}
 
 
@@ -37,7 +33,7 @@ def set_aside(cursor: Cursor, lane: str, run_key: int, event_id: int, attempt: i
 class SqliteDependencies(SqliteHandle):
     async def state_dependencies(self, namespace: str, stated: Mapping[str, Stated]) -> Rows:
         def change(cursor: Cursor) -> Rows:
-            there, now_ms = read_some(cursor.rows, namespace, stated), self._time(cursor)
+            there, now_ms = read_some(cursor, namespace, stated), self._time(cursor)
             found = {
                 name: circuit.stated(there.get(name), each.rule, each.activity_types, now_ms)
                 for name, each in stated.items()
@@ -49,7 +45,7 @@ class SqliteDependencies(SqliteHandle):
 
     async def report_calls(self, namespace: str, tallies: Mapping[str, Sequence[Tally]]) -> Rows:
         def change(cursor: Cursor) -> Rows:
-            there, now_ms = read_some(cursor.rows, namespace, tallies), self._time(cursor)
+            there, now_ms = read_some(cursor, namespace, tallies), self._time(cursor)
             found = {name: circuit.noted(row, tallies[name], now_ms) for name, row in there.items()}
             write(cursor, namespace, found)
             return found
@@ -58,12 +54,12 @@ class SqliteDependencies(SqliteHandle):
 
     async def read_dependencies(self, namespace: str) -> Rows:
         rows = self._rows(_SQL["read_dependencies"], namespace)
-        [(now_ms,)] = self._rows(_NOW, self._now())
+        now_ms = self._time(self._database)
         return {name: circuit.seen(circuit.decode(state), now_ms) for name, state in rows}
 
     async def ask_dependency(self, namespace: str, name: str, ask: Ask) -> tuple[Dependency, Dependency] | None:
         def change(cursor: Cursor) -> tuple[Dependency, Dependency] | None:
-            there = read_some(cursor.rows, namespace, [name]).get(name)
+            there = read_some(cursor, namespace, [name]).get(name)
             if there is None:
                 return None
             now_ms = self._time(cursor)

@@ -9,11 +9,14 @@ from typing import Any, Final, Literal, TypeVar
 import apsw
 
 from pledger.errors import StoreError
+from pledger.store.sqlfiles import load_queries
 from pledger.store.sqlite.database import Database
 from pledger.store.sqlite.failures import store_failure
-from pledger.store.sqlite.writer import CommitHook, Cursor, Job, Rows
+from pledger.store.sqlite.writer import CommitHook, Job, Reader, Rows
 
 T = TypeVar("T")
+
+_NOW: Final = load_queries(__package__, "sessions")["now"]
 
 #: Quiet from when on the log is emptied.
 _QUIET_S: Final = 1.0
@@ -56,10 +59,9 @@ class SqliteHandle:
         """For statements: None stands for the store's clock, read by the statement itself."""
         return None if self._clock is None else self._clock()
 
-    def _time(self, cursor: Cursor) -> int:
-        """The store's time, in a transaction."""
-        [(now_ms,)] = cursor.rows("SELECT coalesce(?, (SELECT now_ms FROM pledger_clock))", (self._now(),))
-        return int(now_ms)
+    def _time(self, reader: Reader) -> int:
+        """The store's time."""
+        return time_of(reader, self._now())
 
     def _rows(self, sql: str, *bindings: Any) -> Rows:
         self._check_open()
@@ -124,6 +126,12 @@ class SqliteHandle:
             raise store_failure(error, self._database.path) from error
         finally:
             writer.lock.release()
+
+
+def time_of(reader: Reader, clock: int | None) -> int:
+    """The store's time. clock: what is to be taken for it, or None."""
+    [(now_ms,)] = reader.rows(_NOW, (clock,))
+    return int(now_ms)
 
 
 def _pause_s(quiet_s: float) -> float:

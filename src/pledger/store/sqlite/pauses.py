@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 from pledger.engine.port.pauses import Lifting, Pause, Scope, Share, lifted_at, paused_again
 from pledger.store.sqlfiles import as_json, load_queries
 from pledger.store.sqlite.handle import SqliteHandle
-from pledger.store.sqlite.writer import Cursor, Rows
+from pledger.store.sqlite.writer import Cursor, Reader
 
 T = TypeVar("T")
 
@@ -24,14 +24,8 @@ def pause_of(row: tuple[Any, ...]) -> Pause:
     return Pause(pause_key, Scope(namespace, kind, name, run_key, workflow_id), *rest)
 
 
-class Reader(Protocol):
-    """A transaction, or the database outside of one."""
-
-    def rows(self, sql: str, bindings: tuple[Any, ...], /) -> Rows: ...
-
-
-def lifting(cursor: Reader, namespace: str, task_queue: str, now_ms: int) -> Lifting:
-    return Lifting(pauses_of(cursor.rows(_SQL["pauses_of_places"], (namespace,))), task_queue, now_ms)
+def lifting(reader: Reader, namespace: str, task_queue: str, now_ms: int) -> Lifting:
+    return Lifting(pauses_of(reader.rows(_SQL["pauses_of_places"], (namespace,))), task_queue, now_ms)
 
 
 def claim(

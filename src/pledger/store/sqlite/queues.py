@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
 
 from msgspec.structs import replace
@@ -17,13 +17,11 @@ from pledger.history.placement import LimitRule
 from pledger.store import queue_rows
 from pledger.store.sqlfiles import as_json, load_queries
 from pledger.store.sqlite import dependencies, pauses, sessions, tasks
-from pledger.store.sqlite.handle import SqliteHandle
-from pledger.store.sqlite.writer import Cursor, Rows
+from pledger.store.sqlite.handle import SqliteHandle, time_of
+from pledger.store.sqlite.writer import Cursor, Reader
 
 _SQL: Final = load_queries(__package__, "queues")
-_NOW: Final = load_queries(__package__, "sessions")["now"]
 
-Query: TypeAlias = Callable[[str, tuple[Any, ...]], Rows]
 #: The last lane that was looked at of a type of a queue, where there are more than one claim looks at.
 Windows: TypeAlias = dict[tuple[str, str, str], str]
 #: What is read for a claim: see `_read`.
@@ -42,7 +40,7 @@ class SqliteQueues(SqliteHandle):
         # Looked at first without the write lock: what is limited is mostly not to be had.
         self._check_open()
         windows = dict(self._windows)
-        choice = _choose(self._database.rows, ask)
+        choice = _choose(self._database, ask)
         if choice.is_nothing:
             return choice.claim([])
         # That was but a look: the claim goes over the same lanes, and it is what moves the windows on.
@@ -68,15 +66,14 @@ class SqliteQueues(SqliteHandle):
 
         # Looked at first without the write lock: mostly there are no tokens.
         self._check_open()
-        [(clock_ms,)] = self._rows(_NOW, self._now())
-        lifting = pauses.lifting(self._database, *place, clock_ms)
+        lifting = pauses.lifting(self._database, *place, self._time(self._database))
         if not (lifting.paid or any(lifting.of_tasks(served.activity_types, limit))):
             return Claim([])
 
         def claim(cursor: Cursor) -> Claim:
             parts.clear()
-            lifting = pauses.lifting(cursor, *place, self._time(cursor))
-            pauses.claim(cursor, lifting, lifting.of_tasks(served.activity_types, limit), take)
+            now = pauses.lifting(cursor, *place, self._time(cursor))
+            pauses.claim(cursor, now, now.of_tasks(served.activity_types, limit), take)
             return lanes.claimed(parts)
 
         return await self._submit(claim, durable=True)
@@ -85,23 +82,23 @@ class SqliteQueues(SqliteHandle):
         _, now_ms, _, served, _, _ = ask
         if not sessions.is_alive(cursor, session_key):
             return Claim([])
-        choice = _choose(cursor.rows, ask)
+        choice = _choose(cursor, ask)
         found = _carry_out(cursor, session_key, now_ms, served, choice)
         self._sweep(cursor, served, choice)
         return choice.claim(found)
 
     def _sweep(self, cursor: Cursor, served: Served, choice: Choice) -> None:
-        """Forget some of what says nothing any more: more than a claim adds, so that it does not pile up."""
+        """Forget some of what says nothing any more."""
         if any(grant.slots for grant in choice.grants):
-            room = queue_rows.SWEEP + 2 * len(choice.grants)
+            room = queue_rows.sweep_size(len(choice.grants))
             slots = cursor.rows(_SQL["next_slots"], (*self._swept, room))
             for *place, is_live in slots:
                 if not is_live:
                     cursor.execute(_SQL["free_slot"], tuple(place))
             self._swept = slots[-1][:4] if len(slots) == room else ("", "", "", 0)
         if choice.full_ms:
-            now = cursor.rows(_NOW, (self._now(),))[0][0]
-            cursor.execute(_SQL["drop_full_buckets"], (now, queue_rows.SWEEP + len(choice.full_ms)))
+            room = queue_rows.sweep_size(len(choice.full_ms))
+            cursor.execute(_SQL["drop_full_buckets"], (self._time(cursor), room))
         self._claims += 1
         if self._claims % queue_rows.TURNS_SWEPT_EVERY == 0:
             queue = (served.namespace, served.task_queue)
@@ -127,11 +124,8 @@ class SqliteQueues(SqliteHandle):
 
     async def read_limits(self, namespace: str) -> list[LimitRow]:
         rows = self._rows(_SQL["read_limits"], namespace)
-        stated = {row[0]: LimitRule(*row[2:5]) for row in rows if row[1]}
-        overrides = {row[0]: LimitRule(*row[6:9]) for row in rows if row[5]}
-        used = {(name, key): count for name, key, count in self._rows(_SQL["slots_in_use"], namespace)}
-        lengths: dict[str, int] = dict(self._rows(_SQL["lane_lengths"], namespace))
-        return queue_rows.limit_rows(stated, overrides, used, lengths)
+        in_use = self._rows(_SQL["slots_in_use"], namespace)
+        return queue_rows.limits_shown(rows, in_use, self._rows(_SQL["lane_lengths"], namespace))
 
     async def read_queues(self, namespace: str, now_ms: int) -> list[QueueRow]:
         queued = self._rows(_SQL["read_queues"], namespace, now_ms)
@@ -148,10 +142,10 @@ class SqliteQueues(SqliteHandle):
 # A claim --------------------------------------------------------------------------------------------------------------
 
 
-def _choose(rows: Query, ask: Ask) -> Choice:
+def _choose(reader: Reader, ask: Ask) -> Choice:
     windows, now_ms, _, served, bounds, limit = ask
     was_cut = _has_window(windows, served)
-    choice = choosing.choose(_read(rows, *ask), bounds, limit)
+    choice = choosing.choose(_read(reader, *ask), bounds, limit)
     queue_rows.look_on(choice, now_ms, was_cut=was_cut, is_cut=_has_window(windows, served))
     return choice
 
@@ -161,12 +155,12 @@ def _has_window(windows: Windows, served: Served) -> bool:
 
 
 def _read(
-    rows: Query, windows: Windows, now_ms: int, clock: int | None, served: Served, bounds: Bounds, limit: int
+    reader: Reader, windows: Windows, now_ms: int, clock: int | None, served: Served, bounds: Bounds, limit: int
 ) -> Situation:
-    place = (served.namespace, served.task_queue)
-    heads = _heads(rows, windows, now_ms, served, limit)
+    rows, place = reader.rows, (served.namespace, served.task_queue)
+    heads = _heads(reader, windows, now_ms, served, limit)
     uses = as_json(lanes.uses_of_all(heads, bounds))
-    found = Situation(now_ms, rows(_NOW, (clock,))[0][0], heads)
+    found = Situation(now_ms, time_of(reader, clock), heads)
     if uses != "[]":
         overrides = rows(_SQL["overrides"], (place[0],))
         found.overrides = {name: LimitRule(*rule) for name, *rule in overrides}
@@ -174,7 +168,7 @@ def _read(
         found.slots = {(slot.limit, slot.key, slot.number): slot for slot in slots}
         found.full_ms = {(name, key): at for name, key, at in rows(_SQL["buckets"], (place[0], uses))}
     if names := dependencies_of_all(heads, bounds):
-        found.dependencies = dependencies.read_some(rows, place[0], names)
+        found.dependencies = dependencies.read_some(reader, place[0], names)
     shares = lanes.shares_of_all(heads)
     if shares:
         asked = as_json(queue_rows.asked_turns(shares))
@@ -182,8 +176,8 @@ def _read(
     return found
 
 
-def _heads(rows: Query, windows: Windows, now_ms: int, served: Served, limit: int) -> list[Head]:
-    place = (served.namespace, served.task_queue)
+def _heads(reader: Reader, windows: Windows, now_ms: int, served: Served, limit: int) -> list[Head]:
+    rows, place = reader.rows, (served.namespace, served.task_queue)
     lifted = as_json(served.lifted)
     if rows(_SQL["is_paused"], (*place, lifted)):
         for name in served.activity_types:

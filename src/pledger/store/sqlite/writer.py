@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, Final, Literal, TypeAlias, TypeVar
+from typing import Any, Final, Literal, Protocol, TypeAlias, TypeVar
 
 import apsw
 
@@ -28,6 +28,12 @@ CHECKPOINT_PAGES: Final = 1000
 
 class LockedError(StoreUnavailableError):
     """Another process held the write lock for longer than this transaction was to wait. Nothing was begun."""
+
+
+class Reader(Protocol):
+    """A transaction, or the database outside of one."""
+
+    def rows(self, sql: str, bindings: tuple[Any, ...], /) -> Rows: ...
 
 
 class Cursor:
