@@ -116,7 +116,7 @@ REVERTS = [
     Revert(what_takes_effect_late_is_not_looked_for, FINISHES, Faults(late_effect=0.05), **ON_A_SERVER),
     Revert(
         the_victim_of_a_deadlock_is_taken_for_written,
-        ("nothing acknowledged is lost", *FINISHES),
+        ("nothing acknowledged is lost", "intent before effect", *FINISHES),
         Faults(deadlock_victim=0.1),
         **ON_A_SERVER,
     ),
