@@ -85,7 +85,7 @@ CODE: Final[dict[str, tuple[str, ...]]] = {
         "pledger.engine.runs:Runs.failed",
     ),
     "woken_runs": ("pledger.engine.intake:Intake._look", "sessions.sql:woken_runs", "sessions.sql:drop_wakes"),
-    "read_mail": ("pledger.engine.intake:Intake._read_mail", "mailbox.sql:read_inbox", "tasks.sql:read_tasks"),
+    "read_mail": ("pledger.engine.mail:MailReader.read", "mailbox.sql:read_inbox", "tasks.sql:read_tasks"),
     "look_for_ended": ("pledger.engine.intake:Intake._look", "sessions.sql:look"),
     "let_go": ("pledger.engine.leaving:Leaving.release", "pledger.engine.leaving:Leaving._may_leave"),
     # The worker: attempts

@@ -42,7 +42,7 @@ CODE: Final[dict[str, tuple[str, ...]]] = {
     "die": ("sessions.sql:orphan_runs", "sessions.sql:orphan_wakes"),
     "let_go": ("pledger.engine.leaving:Leaving.release", "ledger.sql:release", "ledger.sql:due_if_mail"),
     "hear": ("pledger.engine.intake:Intake._look", "sessions.sql:woken_runs", "sessions.sql:drop_wakes"),
-    "read": ("pledger.engine.intake:Intake._read_mail", "pledger.engine.active_run:ActiveRun.forget_delivered"),
+    "read": ("pledger.engine.mail:MailReader.read", "pledger.engine.active_run:ActiveRun.forget_delivered"),
     "read_arrives": ("pledger.engine.loading:take_message", "mailbox.sql:read_inbox"),
     "activate": ("pledger.engine.runs:Runs._activate", "pledger.machine.machine:Machine.activate"),
     "append": ("ledger.sql:append", "mailbox.sql:forget_message", "mailbox.sql:deliver_message"),

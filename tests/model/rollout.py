@@ -67,7 +67,7 @@ CODE: Final[dict[str, tuple[str, ...]]] = {
     "claim_runs": ("sessions.sql:claimable_runs", "sessions.sql:claim_runs", "sessions.sql:has_session"),
     "claim_tasks": ("tasks.sql:claimable_tasks", "tasks.sql:claim_task"),
     "load": ("pledger.engine.loading:Loader.load", "pledger.engine.loading:Loader._take_lost"),
-    "read_mail": ("pledger.engine.intake:Intake._read_mail",),
+    "read_mail": ("pledger.engine.mail:MailReader.read",),
     "activate": ("pledger.engine.runs:Runs._activate", "pledger.engine.leaving:Leaving.block_with"),
     "append": ("ledger.sql:append", "ledger.sql:append_and_close"),
     "block": ("ledger.sql:block", "pledger.engine.activities:Activities.leave_behind"),

@@ -292,7 +292,7 @@ class Engine:
         if owner is None:
             self._intake.changed()
         elif owner == self.session.key and answer is not Reply.CLOSED:
-            self._intake.mail(run_key)
+            self._intake.mail.arrived(run_key)
 
     async def query(self, run_key: int, name: str, args: bytes) -> bytes | None:
         """Ask a run that this worker holds; JSON, or None when the run has left memory before it could answer.
@@ -361,7 +361,7 @@ class Engine:
                 each.changed()
 
     def mail(self, run_key: int) -> None:
-        self._intake.mail(run_key)
+        self._intake.mail.arrived(run_key)
 
     def attempts_ended(self) -> None:
         """Slots may be free: whoever waits for one in this process is told, other processes see it in the store."""
@@ -372,7 +372,7 @@ class Engine:
         self._intake.limits_freed()
 
     def run_born(self, run_key: int) -> None:
-        self._intake.run_born(run_key)
+        self._intake.mail.run_born(run_key)
 
     def in_doubt(self) -> None:
         self._intake.in_doubt()

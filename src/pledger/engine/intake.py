@@ -14,20 +14,14 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
 from pledger import errors
-from pledger.engine.leaving import AGAIN_S
-from pledger.engine.loading import take_message, take_outcome
+from pledger.engine import expiry
+from pledger.engine.mail import MailReader
 from pledger.engine.port.answers import Answer, Reply
 from pledger.engine.port.lanes import Claim, Served
-from pledger.engine.port.operations import ExpireTask, LogAttempts
-from pledger.engine.port.records import AttemptRecord, Mail, Request
-from pledger.engine.task_rows import decode_command, decode_failure, encode_record
-from pledger.engine.verdicts import cancelled, timed_out, worker_lost
-from pledger.history import failures
-from pledger.history.events import ActivityFailed
+from pledger.engine.port.operations import LogAttempts
 from pledger.machine.identity import RunIdentity
 
 if TYPE_CHECKING:
-    from pledger.engine.active_run import ActiveRun
     from pledger.engine.activities import Activities
     from pledger.engine.committer import Committer
     from pledger.engine.loading import Loader
@@ -40,14 +34,13 @@ logger = logging.getLogger("pledger.engine")
 
 #: Rows taken by one claim: enough to keep a worker busy, few enough that others get some too.
 CLAIM_MAX: Final = 200
-#: Runs whose mail is read by one question: more would keep the first of them waiting for the last.
-MAIL_MAX: Final = 100
 #: What is due and could not be taken is looked at again so much later.
 NOT_NOW_MS: Final = 250
 
 
 class Intake:
-    """The worker's eyes. on_store: told when the store fails (the error), and of rounds that come through (None)."""
+    """The worker's eyes. mail: of its runs. on_store: told when the store fails (the error), and of rounds that come
+    through (None)."""
 
     def __init__(
         self,
@@ -82,8 +75,7 @@ class Intake:
         self._lease_ms = lease_ms
         self._on_store = on_store
         self._wake = asyncio.Event()
-        self._mail: set[int] = set()
-        self._early_mail: set[int] = set()
+        self.mail = MailReader(store, runs, loop, self._wake.set)
         self._due_ms: int | None = None
         self._look_at = 0.0
         self._looked_at = 0
@@ -96,7 +88,6 @@ class Intake:
         self._task: asyncio.Task[None] | None = None
         self._loads: set[asyncio.Task[None]] = set()
         self._loading: set[int] = set()
-        self._answers: set[asyncio.Task[None]] = set()
 
     # From this process ------------------------------------------------------------------------------------------------
 
@@ -109,17 +100,12 @@ class Intake:
         self._wake.set()
         if self._task is not None:
             await self._task
-        if under_way := [*self._loads, *self._answers]:
+        if under_way := [*self._loads, *self.mail.answers]:
             await asyncio.wait(under_way)
 
     def changed(self) -> None:
         """Another process may have written, or there is an ownerless run with mail."""
         self._changed = True
-        self._wake.set()
-
-    def mail(self, run_key: int) -> None:
-        """A run of this worker has a message, an outcome or a question."""
-        self._mail.add(run_key)
         self._wake.set()
 
     def due(self, due_ms: int | None) -> None:
@@ -142,16 +128,6 @@ class Intake:
         """Attempts that may have had slots are over."""
         if self._limits_wait:
             self.changed()
-
-    def run_born(self, run_key: int) -> None:
-        """A run that was started here is known here: look at the mail that was faster than the news of its birth."""
-        if self._early_mail:
-            if run_key in self._early_mail:
-                self.mail(run_key)
-            if self._runs.births.in_flight:
-                self._early_mail.discard(run_key)
-            else:
-                self._early_mail.clear()
 
     def in_doubt(self) -> None:
         """The store failed a call that may have taken effect all the same: something may be ours unknown to us."""
@@ -204,14 +180,14 @@ class Intake:
             self._changed = False
             self._due_ms = None
             await self._look(now_ms, held)
-        if self._mail:
-            await self._read_mail()
+        if self.mail.unread:
+            await self.mail.read()
 
     async def _sleep(self) -> None:
         """Until something is to be done."""
         if self._wake.is_set():
             self._wake.clear()
-        if self._changed or self._mail:
+        if self._changed or self.mail.unread:
             return
         timeout = max(0.0, self._look_at - self._loop.time())
         if self._due_ms is not None:
@@ -230,14 +206,15 @@ class Intake:
         if outlook.overdue:
             await self._store.bury_sessions(self._namespace)
         if outlook.woken:
-            self._mail.update(await self._store.woken_runs(self._session_key()))
+            self.mail.unread.update(await self._store.woken_runs(self._session_key()))
         for run_key in outlook.ended:
             run = self._runs.active.get(run_key)
             if run is not None and not run.in_flight:
                 self._loop.call_soon(self._runs.ended_elsewhere, run)
         if outlook.expired:
             for task in await self._store.expired_tasks(self._namespace, now_ms, CLAIM_MAX):
-                self._expire(task)
+                expire = expiry.expire(task, self._clock.now_ms(), self._worker)
+                self._committer.submit(expire, functools.partial(self._expired, task.run_key))
         is_due = outlook.due_ms is not None and outlook.due_ms <= now_ms
         if is_due or outlook.lanes or outlook.overdue or outlook.unblocked:
             self._limits_wait = False
@@ -328,7 +305,7 @@ class Intake:
     async def _look_for_lost_answers(self) -> None:
         """Take up what a claim or a birth gave us whose answer never came, and all mail: who was woken is told once."""
         session_key = self._session_key()
-        self._mail.update(self._runs.active)
+        self.mail.unread.update(self._runs.active)
         runs = await self._store.owned_runs(session_key)
         tasks = await self._store.owned_tasks(session_key)
         # What was on its way while they were read is known here once this has gone the same way.
@@ -362,114 +339,17 @@ class Intake:
         has not been read yet."""
         self._loading.discard(run_key)
         self._loaded(load)
-        self.mail(run_key)
+        self.mail.arrived(run_key)
 
     def _loaded(self, load: asyncio.Task[None]) -> None:
         self._loads.discard(load)
         if not load.cancelled() and (error := load.exception()) is not None:
             logger.error("a run could not be loaded", exc_info=error)
 
-    def _expire(self, task: TaskRow) -> None:
-        """A queued task that waited too long, or was cancelled: its activity ends without a further attempt."""
-        failed, records = self._cancelled(task) if task.cancel_requested else (self._timed_out(task), ())
-        expire = ExpireTask(task.run_key, task.event_id, task.attempt, encode_record(failed), records)
-        self._committer.submit(expire, lambda answer: self._expired(task.run_key, answer))
-
-    def _cancelled(self, task: TaskRow) -> tuple[ActivityFailed, tuple[AttemptRecord, ...]]:
-        """An attempt that was lost with its worker has begun, and nobody knows how far it came; else none has."""
-        failure = worker_lost(task.attempt) if task.lost else cancelled("the activity was cancelled before it started")
-        record = AttemptRecord(
-            task.run_key,
-            task.event_id,
-            task.attempt,
-            "lost" if task.lost else "cancelled",
-            task.started_ms if task.lost else None,
-            self._clock.now_ms(),
-            self._worker,
-            encode_record(failure),
-        )
-        return ActivityFailed(task.event_id, failure, "cancelled", task.attempt), (record,)
-
-    def _timed_out(self, task: TaskRow) -> ActivityFailed:
-        command = decode_command(task.command)
-        options = command.options
-        whole_ms = options.schedule_to_close_ms
-        over = whole_ms is not None and task.expires_ms == task.scheduled_ms + whole_ms
-        kind = "schedule_to_close" if over else "schedule_to_start"
-        last = None if task.last_failure is None else decode_failure(task.last_failure)
-        bound = (whole_ms if over else options.schedule_to_start_ms) or 0
-        return ActivityFailed(task.event_id, timed_out(kind, bound, last, task.heartbeat), "timeout", task.attempt)
-
     def _expired(self, run_key: int, answer: Answer) -> None:
         if answer is Reply.WON:
-            self._mail.add(run_key)
+            self.mail.unread.add(run_key)
             self.changed()
-
-    # Messages and questions -------------------------------------------------------------------------------------------
-
-    async def _read_mail(self) -> None:
-        """Of many runs at a time: a fleet's worker reads all day long, and each question is a round trip."""
-        while self._mail:
-            part = [self._mail.pop() for _ in range(min(len(self._mail), MAIL_MAX))]
-            runs = [run for run in map(self._addressee, part) if run is not None]
-            for run in runs:
-                run.forget_delivered()
-            try:
-                mails = await self._store.read_mail([run.run_key for run in runs]) if runs else []
-            except BaseException:
-                self._mail.update(part)  # what was not read is looked at again
-                raise
-            found = {mail.run_key: mail for mail in mails}
-            for run in runs:
-                if (mail := found.get(run.run_key)) is not None and not run.gone:
-                    self._take_mail(run, mail)
-
-    def _addressee(self, run_key: int) -> ActiveRun | None:
-        run = self._runs.active.get(run_key)
-        if run is not None and not run.gone:
-            return run
-        if self._runs.births.in_flight:
-            self._early_mail.add(run_key)
-        return None
-
-    def _take_mail(self, run: ActiveRun, mail: Mail) -> None:
-        try:
-            for message in mail.messages:
-                take_message(run, message)
-            for task in mail.outcomes:
-                if run.machine.awaits(task.event_id) and -task.event_id not in run.origins:
-                    take_outcome(run, task)
-        except errors.CorruptHistoryError as error:
-            self._runs.when_at_rest(run, functools.partial(self._park, run, error))
-        if run.inputs:
-            self._runs.make_ready(run)
-        for request in mail.requests:
-            self._runs.when_at_rest(run, functools.partial(self._answer, run, request))
-
-    def _park(self, run: ActiveRun, error: errors.CorruptHistoryError) -> None:
-        if not run.gone:
-            self._runs.leaving.block(run, error)
-
-    def _answer(self, run: ActiveRun, request: Request) -> None:
-        if run.gone:
-            return  # whoever has the run next finds the question still open
-        answer = failure = None
-        try:
-            answer = self._runs.query(run, request.name, request.body)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the one who asks must not be left waiting
-            failure = encode_record(failures.from_exception(error))
-        task = self._loop.create_task(self._store.answer_request(request.request_key, answer, failure))
-        self._answers.add(task)
-        task.add_done_callback(functools.partial(self._answered, run.run_key))
-
-    def _answered(self, run_key: int, task: asyncio.Task[None]) -> None:
-        """An answer that the store could not take is given again: the question is still open there."""
-        self._answers.discard(task)
-        error = None if task.cancelled() else task.exception()
-        if isinstance(error, errors.StoreUnavailableError):
-            self._loop.call_later(AGAIN_S, self.mail, run_key)
-        elif error is not None:
-            logger.error("the answer to a query could not be written", exc_info=error)
 
 
 def _is_same_attempt(now: TaskRow, task: TaskRow) -> bool:

@@ -1,0 +1,42 @@
+"""How a queued activity ends that no worker will begin any more: what is written of it. Pure."""
+
+from __future__ import annotations
+
+from pledger.engine.port.operations import ExpireTask
+from pledger.engine.port.records import AttemptRecord, TaskRow
+from pledger.engine.task_rows import decode_command, decode_failure, encode_record
+from pledger.engine.verdicts import cancelled, timed_out, worker_lost
+from pledger.history.events import ActivityFailed
+
+
+def expire(task: TaskRow, now_ms: int, worker: str) -> ExpireTask:
+    """A queued task that waited too long, or was cancelled: its activity ends without a further attempt."""
+    failed, records = _cancelled(task, now_ms, worker) if task.cancel_requested else (_timed_out(task), ())
+    return ExpireTask(task.run_key, task.event_id, task.attempt, encode_record(failed), records)
+
+
+def _cancelled(task: TaskRow, now_ms: int, worker: str) -> tuple[ActivityFailed, tuple[AttemptRecord, ...]]:
+    """An attempt that was lost with its worker has begun, and nobody knows how far it came; else none has."""
+    failure = worker_lost(task.attempt) if task.lost else cancelled("the activity was cancelled before it started")
+    record = AttemptRecord(
+        task.run_key,
+        task.event_id,
+        task.attempt,
+        "lost" if task.lost else "cancelled",
+        task.started_ms if task.lost else None,
+        now_ms,
+        worker,
+        encode_record(failure),
+    )
+    return ActivityFailed(task.event_id, failure, "cancelled", task.attempt), (record,)
+
+
+def _timed_out(task: TaskRow) -> ActivityFailed:
+    command = decode_command(task.command)
+    options = command.options
+    whole_ms = options.schedule_to_close_ms
+    over = whole_ms is not None and task.expires_ms == task.scheduled_ms + whole_ms
+    kind = "schedule_to_close" if over else "schedule_to_start"
+    last = None if task.last_failure is None else decode_failure(task.last_failure)
+    bound = (whole_ms if over else options.schedule_to_start_ms) or 0
+    return ActivityFailed(task.event_id, timed_out(kind, bound, last, task.heartbeat), "timeout", task.attempt)
