@@ -430,7 +430,7 @@ async def test_what_has_a_place_does_not_pass_by_those_who_wait(ledger: Ledger) 
 
         async def waits() -> bool:
             [engine] = client.internals.engines
-            return bool((await second.describe()).pending) and engine.activities.queue_waits
+            return bool((await second.describe()).pending) and engine.activities.admission.queue_waits
 
         await until(waits)
         store = client.internals.store
