@@ -18,7 +18,7 @@ from pledger import connect
 from pledger.errors import WorkflowNotFoundError
 from pledger.store.losses import JUMP
 from pledger.store.postgres import PostgresStore
-from pledger.store.postgres.budget import CONNECTIONS_MAX, LISTENERS_MAX
+from pledger.store.postgres.quota import CONNECTIONS_MAX, LISTENERS_MAX
 from pledger.testing.postgres import PostgresServer, postgres_server
 from tests import servers
 from tests.engine.harness import until

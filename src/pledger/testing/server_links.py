@@ -12,11 +12,11 @@ import psycopg
 
 from pledger.errors import StoreUnavailableError
 from pledger.store.postgres.address import Address
-from pledger.store.postgres.budget import LISTENERS_MAX, Budget
 from pledger.store.postgres.failures import store_failure
 from pledger.store.postgres.handle import PATIENCE_S
 from pledger.store.postgres.listening import Listener
 from pledger.store.postgres.news import Interest
+from pledger.store.postgres.quota import LISTENERS_MAX, Quota
 
 if TYPE_CHECKING:
     from pledger.testing.process import Process
@@ -105,7 +105,7 @@ class Ear(Listener):
     """The real listener, with hints that are lost, and a connection that breaks long before anybody notices."""
 
     def __init__(self, process: Process) -> None:
-        super().__init__(ADDRESS, Interest(), Budget(LISTENERS_MAX), process.dice.random)
+        super().__init__(ADDRESS, Interest(), Quota(LISTENERS_MAX), process.dice.random)
         self._process = process
         self._hints: Hints | None = None
         self._stale = False

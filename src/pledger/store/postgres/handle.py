@@ -10,13 +10,13 @@ import psycopg
 
 from pledger.errors import StoreError, StoreUnavailableError
 from pledger.store.postgres.address import Address
-from pledger.store.postgres.budget import CONNECTIONS_MAX, LISTENERS_MAX, Budget
 from pledger.store.postgres.commit import CommitHook, Committer
 from pledger.store.postgres.failures import is_of_the_connection
 from pledger.store.postgres.links import STATEMENT_TIMEOUT_S, BlockingLink, Link, pipelined, settings
 from pledger.store.postgres.listening import Listener
 from pledger.store.postgres.news import Interest
 from pledger.store.postgres.patience import until_nobody_is_in_the_way
+from pledger.store.postgres.quota import CONNECTIONS_MAX, LISTENERS_MAX, Quota
 from pledger.store.postgres.statements import load_statements
 
 T = TypeVar("T")
@@ -32,7 +32,7 @@ class PostgresHandle:
     """Without the verbs. durable: whether its commits wait for the server's disk. clock: in place of the store's own,
     for tests.
 
-    Four connections at most, and one to listen: see `budget`.
+    Four connections at most, and one to listen: see `quota`.
     """
 
     #: A look is a round trip, of each worker of a fleet. With the heartbeats of a lease of 5 s, less than one a second.
@@ -53,11 +53,11 @@ class PostgresHandle:
         self._durable = durable
         self._clock = clock
         said = settings(durable=durable)
-        self._budget, self._ears = Budget(CONNECTIONS_MAX), Budget(LISTENERS_MAX)
-        self._writer = Link(address, "writer", said, self._budget, locks=True)
-        self._reader = Link(address, "reader", said, self._budget)
-        self._lists = Link(address, "lists", said, self._budget)
-        self._heart = BlockingLink(address, "heartbeat", said, self._budget)
+        self._quota, self._ears = Quota(CONNECTIONS_MAX), Quota(LISTENERS_MAX)
+        self._writer = Link(address, "writer", said, self._quota, locks=True)
+        self._reader = Link(address, "reader", said, self._quota)
+        self._lists = Link(address, "lists", said, self._quota)
+        self._heart = BlockingLink(address, "heartbeat", said, self._quota)
         self._interest = Interest()
         self._committer = Committer(self._sql, address.channel, self._interest, on_commit)
         self._listener = Listener(address, self._interest, self._ears)

@@ -21,8 +21,8 @@ from psycopg.types.numeric import Int8BinaryDumper, Int8Dumper
 from pledger.errors import StoreUnavailableError, UsageError
 from pledger.store.postgres.address import Address
 from pledger.store.postgres.arrays import Packed, PackedDumper
-from pledger.store.postgres.budget import Budget
 from pledger.store.postgres.failures import is_of_the_connection, store_failure
+from pledger.store.postgres.quota import Quota
 
 logger = logging.getLogger("pledger.store")
 
@@ -99,12 +99,12 @@ class Link:
     """
 
     def __init__(
-        self, address: Address, purpose: str, settings: Mapping[str, str], budget: Budget, *, locks: bool = False
+        self, address: Address, purpose: str, settings: Mapping[str, str], quota: Quota, *, locks: bool = False
     ) -> None:
         self.address = address
         self.patience_s = 0.0
         self.greeting: Greeting | None = None
-        self._budget = budget
+        self._quota = quota
         self._purpose = purpose
         self._settings = settings
         self._locks = locks
@@ -130,7 +130,7 @@ class Link:
         connection, self._connection = self._connection, None
         if connection is not None:
             await connection.close()
-        self._budget.give(self._purpose, self)
+        self._quota.give(self._purpose, self)
 
     async def retire(self) -> None:
         """Close it, once nobody uses it."""
@@ -167,7 +167,7 @@ class Link:
             await self.close()  # its last user was stopped in the midst of something
             connection = None
         if connection is None or connection.closed:
-            self._budget.take(self._purpose, self)
+            self._quota.take(self._purpose, self)
             try:
                 connection = await psycopg.AsyncConnection.connect(
                     conninfo(self.address, self._purpose),
@@ -176,7 +176,7 @@ class Link:
                     prepare_threshold=0,
                 )
             except BaseException:
-                self._budget.give(self._purpose, self)
+                self._quota.give(self._purpose, self)
                 raise
             connection.adapters.register_dumper(Packed, PackedDumper)
             # By their size, numbers would have three types, and each statement a plan for every mixture of them.
@@ -193,7 +193,7 @@ class Link:
                     await self.greeting(connection, await timeline(connection))
             except BaseException:
                 await connection.close()
-                self._budget.give(self._purpose, self)
+                self._quota.give(self._purpose, self)
                 raise
             self._connection = connection
         return connection
@@ -245,9 +245,9 @@ _BEATING: Final = {"connect_timeout": "2", "tcp_user_timeout": "2000"}
 class BlockingLink:
     """The same for a thread: a heartbeat's."""
 
-    def __init__(self, address: Address, purpose: str, settings: Mapping[str, str], budget: Budget) -> None:
+    def __init__(self, address: Address, purpose: str, settings: Mapping[str, str], quota: Quota) -> None:
         self.address = address
-        self._budget = budget
+        self._quota = quota
         self._purpose = purpose
         self._settings = settings
         self._lock = threading.Lock()
@@ -271,11 +271,11 @@ class BlockingLink:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
-        self._budget.give(self._purpose, self)
+        self._quota.give(self._purpose, self)
 
     def _connect(self) -> psycopg.Connection[Any]:
         if self._connection is None or self._connection.closed:
-            self._budget.take(self._purpose, self)
+            self._quota.take(self._purpose, self)
             self._connection = psycopg.Connection.connect(
                 conninfo(self.address, self._purpose, **_BEATING),
                 autocommit=True,

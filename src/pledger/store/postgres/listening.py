@@ -12,9 +12,9 @@ import psycopg
 
 from pledger.store.postgres import news
 from pledger.store.postgres.address import Address
-from pledger.store.postgres.budget import Budget
 from pledger.store.postgres.links import conninfo
 from pledger.store.postgres.news import Interest
+from pledger.store.postgres.quota import Quota
 
 #: Between two attempts to listen again, in seconds.
 _AGAIN_S: Final = (0.2, 5.0)
@@ -31,14 +31,14 @@ class Listener:
         self,
         address: Address,
         interest: Interest,
-        budget: Budget,
+        quota: Quota,
         draw: Callable[[], float] = random.random,
     ) -> None:
         self.heard = asyncio.Event()
         self.for_workers = False
         self._address = address
         self._interest = interest
-        self._budget = budget
+        self._quota = quota
         self._draw = draw
         self._task: asyncio.Task[None] | None = None
 
@@ -50,7 +50,7 @@ class Listener:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
-            self._budget.give("listener", self)
+            self._quota.give("listener", self)
             self._task = None
 
     async def wait(self, timeout_s: float) -> bool:
@@ -75,7 +75,7 @@ class Listener:
                     async for said in connection.notifies():
                         if self._interest.concerns(said.payload):
                             self._hear(said.payload)
-            self._budget.give("listener", self)
+            self._quota.give("listener", self)
             # All processes lose their connections at the same moment, and should not come back at one.
             await asyncio.sleep(pause_s * (0.5 + self._draw()))
             pause_s = min(_AGAIN_S[1], pause_s * 2)
@@ -85,7 +85,7 @@ class Listener:
         self.heard.set()
 
     async def _connect(self) -> psycopg.AsyncConnection[Any]:
-        self._budget.take("listener", self)
+        self._quota.take("listener", self)
         connection = await psycopg.AsyncConnection.connect(conninfo(self._address, "listener"), autocommit=True)
         try:
             await connection.execute(f'LISTEN "{self._address.channel}"')

@@ -11,9 +11,9 @@ from psycopg.pq import TransactionStatus
 
 from pledger.errors import StoreUnavailableError
 from pledger.store.postgres.address import Address, parse_url
-from pledger.store.postgres.budget import Budget
 from pledger.store.postgres.failures import store_failure
 from pledger.store.postgres.links import conninfo
+from pledger.store.postgres.quota import Quota
 
 _PURPOSE: Final = "transaction"
 
@@ -22,9 +22,9 @@ class Place:
     """Where one connection may be: of the loop or a blocking one, as whichever user. It stays for the next who wants
     the same."""
 
-    def __init__(self, address: Address, budget: Budget, purpose: str) -> None:
+    def __init__(self, address: Address, quota: Quota, purpose: str) -> None:
         self._address = address
-        self._budget = budget
+        self._quota = quota
         self._purpose = purpose
         self._url: str | None = None
         self._connection: psycopg.AsyncConnection[Any] | psycopg.Connection[Any] | None = None
@@ -35,11 +35,11 @@ class Place:
         if isinstance(found, psycopg.AsyncConnection) and self._serves(found, url):
             return found
         await self.close()
-        self._budget.take(self._purpose, self)
+        self._quota.take(self._purpose, self)
         try:
             made = await psycopg.AsyncConnection.connect(self._conninfo(url), autocommit=True)
         except psycopg.Error as error:
-            self._budget.give(self._purpose, self)
+            self._quota.give(self._purpose, self)
             raise store_failure(error, self._address) from error
         self._url, self._connection = url, made
         await made.set_isolation_level(psycopg.IsolationLevel.READ_COMMITTED)
@@ -53,7 +53,7 @@ class Place:
         assert not isinstance(found, psycopg.AsyncConnection), "the loop closes its own"
         if found is not None:
             found.close()
-        self._budget.take(self._purpose, self)
+        self._quota.take(self._purpose, self)
         try:
             made = psycopg.Connection.connect(self._conninfo(url), autocommit=True)
         except psycopg.Error as error:
@@ -68,7 +68,7 @@ class Place:
             await connection.close()
         elif connection is not None:
             connection.close()
-        self._budget.give(self._purpose, self)
+        self._quota.give(self._purpose, self)
 
     async def make_room_for_a_thread(self) -> None:
         """A connection of the loop can be closed by the loop only."""
@@ -86,10 +86,10 @@ class Place:
 class Places:
     """count: how many there are; it may grow. patience_s: how long somebody waits for one."""
 
-    def __init__(self, address: Address, budget: Budget, patience_s: Callable[[], float]) -> None:
+    def __init__(self, address: Address, quota: Quota, patience_s: Callable[[], float]) -> None:
         self.count = 0
         self._address = address
-        self._budget = budget
+        self._quota = quota
         self._patience_s = patience_s
         self._closed = False
         self._free: list[Place] = []
@@ -100,7 +100,7 @@ class Places:
         async with self._waiting:
             while self.count < count:
                 self.count += 1
-                place = Place(self._address, self._budget, f"{_PURPOSE} {self.count}")
+                place = Place(self._address, self._quota, f"{_PURPOSE} {self.count}")
                 self._free.append(place)
             self._waiting.notify_all()
 

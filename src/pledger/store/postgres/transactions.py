@@ -14,13 +14,13 @@ from pledger.engine.port.answers import Answer
 from pledger.engine.port.operations import StartRun
 from pledger.errors import UsageError
 from pledger.store.postgres.address import parse_url
-from pledger.store.postgres.budget import CONNECTIONS_MAX
 from pledger.store.postgres.failures import PASSING, is_of_an_operation, operation_failure, store_failure
 from pledger.store.postgres.guests import Guest, guest_of
 from pledger.store.postgres.handed_out import BlockingPostgresTransaction, PostgresTransaction
 from pledger.store.postgres.handle import PostgresHandle
 from pledger.store.postgres.joined import Rows, Steps, ask, carry_out, carry_out_blocking, write
 from pledger.store.postgres.places import Places
+from pledger.store.postgres.quota import CONNECTIONS_MAX
 
 T = TypeVar("T")
 
@@ -32,7 +32,7 @@ class PostgresTransactions(PostgresHandle):
         self._whereabouts: Rows | None = None
         #: Connections that are known to lead there.
         self._guests: WeakSet[Guest] = WeakSet()
-        self._places = Places(self.address, self._budget, lambda: self.patience_s)
+        self._places = Places(self.address, self._quota, lambda: self.patience_s)
 
     async def join(self, connection: object, operation: StartRun) -> Answer:
         guest = await guest_of(connection)
@@ -79,7 +79,7 @@ class PostgresTransactions(PostgresHandle):
             # The one connection that transactions get is the one of long lists, which come by the reader's from now on.
             lists, self._lists = self._lists, self._reader
             await lists.retire()
-        self._budget.seats = max(self._budget.seats, CONNECTIONS_MAX + count - 1)
+        self._quota.seats = max(self._quota.seats, CONNECTIONS_MAX + count - 1)
         await self._places.allow(count)
         for url in urls:
             await self._check_url(url)

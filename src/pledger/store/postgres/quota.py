@@ -13,7 +13,7 @@ CONNECTIONS_MAX: Final = 4
 LISTENERS_MAX: Final = 1
 
 
-class Budget:
+class Quota:
     """Seats for connections, each for one purpose. Whoever is to connect takes a seat first, and gives it back once its
     connection is closed.
 
