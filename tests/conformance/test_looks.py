@@ -99,5 +99,9 @@ async def test_the_next_due_time_is_of_ownerless_runs_and_queued_tasks(store: St
     run = await owned_run(store, session)
     await write(store, Release(run.run_key, run.fence, NOW + 20))
     assert (await look(store, session)).due_ms == NOW + 20
+    other = await owned_run(store, session, "order-3")
+    await write(store, PutTask(other.fence, task(other, due_ms=NOW + 10)))
+    seen = await look(store, session)
+    assert (seen.due_ms, seen.runs_due_ms) == (NOW + 10, NOW + 20)
     await ownerless_run(store, "order-2", workflow_type="unknown here")
     assert (await look(store, session)).due_ms == 0

@@ -12,6 +12,9 @@ import pytest
 
 from pledger import Limit, Priority, RetryPolicy, Worker, activity, connect, workflow
 from pledger.errors import InvalidPolicyError, UsageError
+from pledger.store.memory import MemoryStore
+from pledger.store.postgres import PostgresStore
+from pledger.store.sqlite import SqliteStore
 from pledger.testing import environment
 from tests.engine.harness import Ledger, until, worker_process
 
@@ -286,6 +289,45 @@ async def test_an_operator_may_stop_a_limit_and_let_it_go_on(ledger: Ledger) -> 
         await client.reset_limit("api")
         await handle.result()
     assert began == ["pass by", "call"]
+
+
+async def test_a_timer_fires_while_an_activity_waits_for_its_limit(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody looks but when something is due: of the timers of runs that are not in memory only a look tells."""
+    for store in (MemoryStore, SqliteStore, PostgresStore):
+        monkeypatch.setattr(store, "look_every_s", 3_600.0)
+
+    @activity.defn(limits=[Limit("api", concurrency=1)])
+    async def call() -> None: ...
+
+    @workflow.defn
+    async def calls_by_name() -> None:
+        await workflow.execute_activity("call")
+
+    @workflow.defn
+    async def sleeps() -> str:
+        await asyncio.sleep(0.3)
+        return "awake"
+
+    lease = timedelta(hours=1)
+    async with ledger.connect() as client, ledger.worker(client, calls_by_name, sleeps, call, lease=lease):
+        await client.set_limit("api", concurrency=0)
+        waiting = await client.start_workflow(calls_by_name, id="waits")
+        await until(lambda: waits_in_queue(waiting))
+        sleeping = await client.start_workflow(sleeps, id="sleeps")
+        [engine] = client.internals.engines
+        run = next(each for each in engine.runs.active.values() if each.identity.workflow_id == "sleeps")
+        await until(lambda: run.at_rest)
+        engine.runs.leaving.release(run)
+        await until(lambda: run.run_key not in engine.runs.active)
+        engine.changed()  # it looks once more, finds an activity that is due, and may not take it
+        assert await sleeping.result() == "awake"
+        await waiting.terminate()
+
+
+async def waits_in_queue(handle: Any) -> bool:
+    return [row.state for row in (await handle.describe()).pending] == ["queued"]
 
 
 # Order ----------------------------------------------------------------------------------------------------------------

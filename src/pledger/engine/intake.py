@@ -229,9 +229,11 @@ class Intake:
                 self._changed = True  # there may be more, and another thing is the next one due
                 return
         await self._take_lifted(now_ms)
-        if outlook.due_ms is not None and not (is_due and self._limits_wait):
+        # Of activities that wait for their limits a claim has told when there may be more; it knows nothing of runs.
+        due_ms = outlook.runs_due_ms if is_due and self._limits_wait else outlook.due_ms
+        if due_ms is not None:
             # What is due and was not taken waits for a worker that knows its type, or for room here: not now.
-            self.due(self._clock.now_ms() + NOT_NOW_MS if is_due else outlook.due_ms)
+            self.due(self._clock.now_ms() + NOT_NOW_MS if due_ms <= now_ms else due_ms)
 
     async def _take_lifted(self, now_ms: int) -> None:
         """What pauses that are being lifted let go on now."""

@@ -155,7 +155,7 @@ class Outlook(Record, frozen=True):
     run of its own. expired: a queued task of its namespace has waited too long. unblocked: a run of its queue was
     blocked by other code than the session has. ended: of the runs it asked about, those that are not open any more.
     due_ms: when the next ownerless run or queued task of its queue is due, or None; may be in the past. What is
-    paused is not counted, and neither are tasks in lanes.
+    paused is not counted, and neither are tasks in lanes. runs_due_ms: the same of runs alone.
     pauses: those of its namespace but those of single runs. paused: of its own runs, those that are paused singly.
     lanes: whether any task of its queue waits in a lane.
     """
@@ -169,6 +169,7 @@ class Outlook(Record, frozen=True):
     pauses: tuple[Pause, ...] = ()
     paused: tuple[int, ...] = ()
     lanes: bool = False
+    runs_due_ms: int | None = None
 
 
 class Request(Record, frozen=True):

@@ -134,13 +134,13 @@ def look(
 ) -> Outlook:
     runs = _ownerless(state, namespace, task_queue)
     queued = queued_tasks(state, namespace)
-    due = [
+    runs_due = [
         run.due_ms
         for run in runs
         if run.due_ms is not None and run.blocked is None and not pauses.holds_run(state, run)
     ]
     mine = [task for task in queued if task.task_queue == task_queue]
-    due += [task.due_ms for task in mine if not is_apart(task) and not pauses.holds_task(state, task)]
+    due = runs_due + [task.due_ms for task in mine if not is_apart(task) and not pauses.holds_task(state, task)]
     now = state.clock()
     return Outlook(
         overdue=any(session.expires_ms <= now for session in read_sessions(state, namespace)),
@@ -156,6 +156,7 @@ def look(
             if each.scope.run_key in state.open_runs and state.runs[each.scope.run_key].owner == session_key
         ),
         lanes=any(map(is_apart, mine)),
+        runs_due_ms=min(runs_due, default=None),
     )
 
 

@@ -101,6 +101,16 @@ class PostgresSessions(PostgresPauses):
     ) -> Outlook:
         place = (namespace, task_queue, self._now(), session_key, now_ms)
         [row] = await self._rows("look", *place, list(codes), list(codes.values()), list(held))
-        overdue, woken, expired, unblocked, ended, due_ms, places, paused, lanes = row
-        pauses = () if places is None else tuple(map(pause_of, json.loads(places)))
-        return Outlook(overdue, woken, expired, unblocked, tuple(ended), due_ms, pauses, tuple(paused), lanes)
+        overdue, woken, expired, unblocked, ended, (due_ms, runs_due_ms), places, paused, lanes = row
+        return Outlook(
+            overdue=overdue,
+            woken=woken,
+            expired=expired,
+            unblocked=unblocked,
+            ended=tuple(ended),
+            due_ms=due_ms,
+            pauses=() if places is None else tuple(map(pause_of, json.loads(places))),
+            paused=tuple(paused),
+            lanes=lanes,
+            runs_due_ms=runs_due_ms,
+        )

@@ -168,10 +168,10 @@ SELECT
         ORDER BY held.place
     ),
     -- The oldest that is not paused, in the order of the index. OFFSET 0: a pause is looked up for each row that is met;
-    -- joined as the planner likes, everything that is due would be read to find its first.
+    -- joined as the planner likes, everything that is due would be read to find its first. Of all, and of runs alone.
     (
-        SELECT min(due_ms) FROM (
-            SELECT (
+        SELECT ARRAY[min(due_ms), min(due_ms) FILTER (WHERE is_run)] FROM (
+            SELECT true AS is_run, (
                 SELECT due_ms FROM pledger.run AS run
                 WHERE owner IS NULL AND blocked IS NULL AND due_ms IS NOT NULL AND namespace = $1 AND task_queue = $2
                     AND run.workflow_type = run_type.name
@@ -183,7 +183,7 @@ SELECT
                 WHERE pause.namespace = $1 AND pause.kind = 'type' AND pause.name = run_type.name
             )
             UNION ALL
-            SELECT (
+            SELECT false, (
                 SELECT nullif(due_ms, 253402300799000) FROM pledger.task AS task
                 WHERE state = 'queued' AND namespace = $1 AND task_queue = $2 AND task.activity_type = task_type.name
                     AND NOT EXISTS (SELECT FROM pledger.paused_run AS paused WHERE paused.run_key = task.run_key OFFSET 0)

@@ -132,9 +132,10 @@ SELECT
         SELECT json_group_array(held.value) FROM json_each(?7) AS held
         WHERE NOT EXISTS (SELECT 1 FROM pledger_run WHERE run_key = held.value AND closed_ms IS NULL)
     ),
+    -- Of all, and of runs alone.
     (
-        SELECT min(due_ms) FROM (
-            SELECT (
+        SELECT json_array(min(due_ms), min(iif(is_run, due_ms, NULL))) FROM (
+            SELECT true AS is_run, (
                 SELECT min(due_ms) FROM pledger_run
                 WHERE owner IS NULL AND blocked IS NULL AND due_ms IS NOT NULL AND namespace = ?1 AND task_queue = ?2
                     AND workflow_type = run_type.name
@@ -145,7 +146,7 @@ SELECT
                 WHERE pause.namespace = ?1 AND pause.kind = 'type' AND pause.name = run_type.name
             )
             UNION ALL
-            SELECT (
+            SELECT false, (
                 SELECT nullif(min(due_ms), 253402300799000) FROM pledger_task
                 WHERE state = 'queued' AND namespace = ?1 AND task_queue = ?2 AND activity_type = task_type.name
                     AND NOT EXISTS (SELECT 1 FROM pledger_paused_run AS paused WHERE paused.run_key = pledger_task.run_key)
