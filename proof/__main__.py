@@ -40,7 +40,7 @@ def main(
 ) -> None:
     """Run the stages of the proof.
 
-    Exit code 1 when a promise was broken, a fault was never hit, or a planted bug was not found.
+    Exit code 1 when a promise was broken, a fault was never hit, a check never made, or a planted bug was not found.
     """
     console = Console()
     if not console.is_terminal:
@@ -56,6 +56,9 @@ def main(
             proof.stages.append(stage)
             progress.remove_task(bar)
             console.print(report.in_a_line(stage), soft_wrap=True, highlight=False)
+    simulated = [stage for stage in proof.stages if stage.simulated]
+    if simulated:
+        simulated[-1].violations += simulations.unchecked([each for stage in simulated for each in stage.simulated])
     file = output / f"{proof.started:%Y%m%d-%H%M%S}.json"
     proof.write(file)
     report.print_report(console, proof)

@@ -11,6 +11,7 @@ from rich.table import Table
 from proof.planted import SEEDS
 from proof.results import Proof, Stage
 from proof.simulations import FAULTS
+from tests.faults.matrix import CHECKS
 
 
 def in_a_line(stage: Stage) -> str:
@@ -78,6 +79,16 @@ def _tables(proof: Proof) -> Iterator[tuple[str, Sequence[str], list[Sequence[st
             for kind in kinds
         ]
         yield "Faults hit", ("fault", *(each.store for each in simulated)), rows
+    if any(each.checked for each in simulated):
+        rows = [
+            (
+                ", ".join(invariants),
+                check,
+                *(f"{each.checked[check]:,}" if each.checked.get(check) else "" for each in simulated),
+            )
+            for check, invariants in CHECKS.items()
+        ]
+        yield "Invariants, and how often each was checked", ("", "check", *(each.store for each in simulated)), rows
     planted = [each for stage in proof.stages for each in stage.planted]
     if planted:
         rows = [

@@ -19,7 +19,7 @@ class Violation(msgspec.Struct, frozen=True):
 
 class Simulated(msgspec.Struct, frozen=True):
     """Seeds over one kind of store. hits: how often each fault happened. missed: those that never did, although enough
-    seeds ran for each to happen."""
+    seeds ran for each to happen. checked: how often each check was made, by its name."""
 
     store: str
     first: int
@@ -29,6 +29,7 @@ class Simulated(msgspec.Struct, frozen=True):
     runs: int
     hits: dict[str, int]
     missed: list[str]
+    checked: dict[str, int] = {}
 
     def joined(self, other: Simulated) -> Simulated:
         """Both as one run: the other's seeds follow. Raises ValueError when they do not."""
@@ -46,6 +47,7 @@ class Simulated(msgspec.Struct, frozen=True):
             self.runs + other.runs,
             dict(hits),
             [kind for kind in self.missed if not hits[kind]],
+            dict(Counter(self.checked) + Counter(other.checked)),
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -11,6 +11,7 @@ from pledger.testing import SimulationFailedError
 from pledger.testing.faults import DISK_KINDS, KINDS, SERVER_KINDS
 from proof.results import Simulated, Violation
 from proof.spread import spread
+from tests.faults.matrix import never_made
 from tests.simulation.running import FILES, simulate
 
 #: Seeds of one job: few enough that the cores end at about the same time.
@@ -29,6 +30,7 @@ class Part:
     steps: int = 0
     runs: int = 0
     hits: Counter[str] = field(default_factory=Counter)
+    checked: Counter[str] = field(default_factory=Counter)
     violations: list[Violation] = field(default_factory=list)
 
     def add(self, other: Part) -> None:
@@ -37,6 +39,7 @@ class Part:
         self.steps += other.steps
         self.runs += other.runs
         self.hits += other.hits
+        self.checked += other.checked
         self.violations += other.violations
 
 
@@ -53,12 +56,22 @@ def run(store: str, seeds: range, done: Callable[[int], None]) -> tuple[Simulate
             Violation(f"{store}: the fault {kind} was never hit", f"make prove ARGS='--only {store}'")
         )
     hours = sums.seconds / 3600
-    found = Simulated(store, seeds.start, sums.seeds, hours, sums.steps, sums.runs, dict(sums.hits), missed)
+    found = Simulated(
+        store, seeds.start, sums.seeds, hours, sums.steps, sums.runs, dict(sums.hits), missed, dict(sums.checked)
+    )
     return found, sums.violations
 
 
 def missed_faults(store: str, seeds: int, hits: Counter[str]) -> list[str]:
     return [kind for kind in FAULTS[store] if not hits[kind]] if seeds >= SEEDS_FOR_ALL[store] else []
+
+
+def unchecked(found: Sequence[Simulated]) -> list[Violation]:
+    """Of all that was simulated: checks that were never made, although enough seeds ran over every store."""
+    if any(sum(each.seeds for each in found if each.store == store) < SEEDS_FOR_ALL[store] for store in FAULTS):
+        return []
+    names = never_made(each.checked for each in found)
+    return [Violation(f"the check {name!r} was never made", "make prove") for name in names]
 
 
 def _run_chunk(job: tuple[str, range]) -> Part:
@@ -76,4 +89,5 @@ def _run_chunk(job: tuple[str, range]) -> Part:
         part.steps += sim.steps
         part.runs += len(sim.state.runs)
         part.hits += sim.hits
+        part.checked += sim.checked
     return part

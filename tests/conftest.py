@@ -14,6 +14,7 @@ import pytest
 
 from pledger.testing.faults import DISK_KINDS, KINDS, SERVER_KINDS
 from tests import servers
+from tests.faults.matrix import never_made
 
 #: When so many workflows were killed at all their commits, there must have been so many kills.
 CASES_FOR_ALL = 30
@@ -32,6 +33,7 @@ class Sums:
     seconds: float = 0.0
     steps: int = 0
     hits: Counter[str] = field(default_factory=Counter)
+    checked: Counter[str] = field(default_factory=Counter)
 
     @property
     def missed(self) -> list[str]:
@@ -65,16 +67,26 @@ class Simulated:
                 sums.seconds += value["seconds"]
                 sums.steps += int(value["steps"])
                 sums.hits += Counter(value["hits"])
+                sums.checked += Counter(value["checked"])
+
+    @property
+    def never_made(self) -> list[str]:
+        """Checks that no seed has made, over any store; of so many seeds that each should have been."""
+        sums = self.stores.values()
+        enough = all(each.seeds >= each.seeds_for_all for each in sums)
+        return never_made(each.checked for each in sums) if enough else []
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        if any(sums.missed for sums in self.stores.values()):
+        if self.never_made or any(sums.missed for sums in self.stores.values()):
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         for sums in self.stores.values():
             if sums.seeds:
                 sums.tell(terminalreporter)
+        if self.never_made:
+            terminalreporter.line(f"NEVER CHECKED, so nothing is proven: {', '.join(self.never_made)}", red=True)
 
 
 class Killed:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -12,22 +11,29 @@ import pytest
 import pledger.testing
 from benchmarks.workloads import WORKLOADS
 from pledger.testing.faults import DISK_KINDS, KINDS, SERVER_KINDS
+from tests.faults.matrix import CHECKS, FAULTS, INVARIANTS, never_made
 from tests.features import stale
 
 HERE = Path(__file__).parent
 TESTS = HERE.parent
-MATRIX: dict[str, dict[str, dict[str, Any]]] = tomllib.loads((HERE / "matrix.toml").read_text())
-FAULTS, INVARIANTS = MATRIX["faults"], MATRIX["invariants"]
 TESTING = Path(pledger.testing.__file__).parent
 #: What a violation is called stands where it is found: at a commit, and when all is over.
 AT_A_COMMIT = re.compile(r'violated\(\s*"([^"]+)"')
 IN_THE_END = re.compile(r'[(\[]f"([a-z][^":{]+): ')
+#: Where it is said that one is made.
+MADE = re.compile(r"\bchecks\(([^()]*)")
 LOOK_IN_THE_END = ("invariants.py", "sqlite_ledger.py")
 
 
 def labels() -> set[str]:
     found = {name for path in TESTING.glob("*.py") for name in AT_A_COMMIT.findall(path.read_text())}
     return found | {name for path in LOOK_IN_THE_END for name in IN_THE_END.findall((TESTING / path).read_text())}
+
+
+def counted() -> set[str]:
+    """The checks whose making is counted."""
+    calls = [call for path in TESTING.glob("*.py") for call in MADE.findall(path.read_text())]
+    return {name for call in calls for name in re.findall(r'"([^"]+)"', call)}
 
 
 def missing_tests(rows: dict[str, dict[str, Any]]) -> list[str]:
@@ -68,10 +74,16 @@ def test_every_drawn_fault_is_counted_and_every_counted_one_is_in_a_row() -> Non
 
 
 def test_every_check_is_made_and_every_made_one_is_in_a_row() -> None:
-    checks = {name for row in INVARIANTS.values() for name in row.get("checks", ())}
     # Of the simulated processes themselves, and no promise of the ledger's.
-    assert labels() - checks == {"errors are handled", "clients are not surprised"}
-    assert checks - labels() == set()
+    assert labels() - CHECKS.keys() == {"errors are handled", "clients are not surprised"}
+    assert CHECKS.keys() - labels() == set()
+    assert counted() == CHECKS.keys(), "each is counted where it is made (pledger.testing.findings)"
+
+
+def test_a_check_that_was_never_made_is_told() -> None:
+    all_but_one = dict.fromkeys(CHECKS, 1) | {"timers never early": 0}
+    assert never_made([all_but_one, {}]) == ["timers never early"]
+    assert never_made([all_but_one, {"timers never early": 1}]) == []
 
 
 def test_the_rows_of_what_exists_have_tests() -> None:

@@ -21,12 +21,14 @@ def chunks(seeds: range, size: int) -> list[range]:
 
 def run_chunk(seeds: range, record_property: Callable[[str, object], None], store: str) -> None:
     hits: Counter[str] = Counter()
+    checked: Counter[str] = Counter()
     seconds = steps = 0.0
     for seed in seeds:
         sim = simulate(seed, store=store)
         hits += sim.hits
+        checked += sim.checked
         seconds += sim.now_s
         steps += sim.steps
     # The root's conftest sums these up over all processes of the test run.
-    told = {"store": store, "seeds": len(seeds), "seconds": seconds, "steps": steps, "hits": dict(hits)}
-    record_property("simulated", told)
+    told = {"store": store, "seeds": len(seeds), "seconds": seconds, "steps": steps}
+    record_property("simulated", told | {"hits": dict(hits), "checked": dict(checked)})

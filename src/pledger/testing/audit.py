@@ -33,6 +33,7 @@ from pledger.engine.port.operations import (
 from pledger.engine.port.records import RunRow, SessionRow, TaskRow
 from pledger.history import events, transition
 from pledger.testing.circuits import Circuits
+from pledger.testing.findings import Findings
 from pledger.testing.records import Record, Records
 from pledger.testing.setbacks import Setbacks
 from pledger.testing.stillness import Stillness
@@ -68,8 +69,8 @@ class Sight:
     tasks: Mapping[int, TaskRow]
 
 
-class Auditor:
-    """violations: what was found, in words, oldest first. clock: the store's, in ms.
+class Auditor(Findings):
+    """clock: the store's, in ms.
 
     may_block: the workflow types whose code is not right, or changes; any other one blocks only when it is parked.
     damaged: runs whose rows were changed behind the ledger's back. parked: those of them that are blocked for it.
@@ -87,31 +88,28 @@ class Auditor:
         budgets: Mapping[str, RetryBudget] | None = None,
         now_s: Callable[[], float] | None = None,
     ) -> None:
+        super().__init__()
         self._keep_ms = keep_ms
-        self.violations: list[str] = []
         self.damaged: set[int] = set()
         self.parked: set[int] = set()
         self._clock = clock
         self._may_block = may_block
         self._latest_ms = 0
         self._went_back_ms = 0
-        self.records = Records(self.violated, lambda: self._latest_ms)
-        self.setbacks = Setbacks(self.records, self.violated, self._begin_anew)
-        self.stillness = Stillness(self.violated)
+        self.records = Records(self, lambda: self._latest_ms)
+        self.setbacks = Setbacks(self.records, self, self._begin_anew)
+        self.stillness = Stillness(self)
         #: How often each activity began that may once, by its run and input.
         self._once: Counter[tuple[str, str, bytes]] = Counter()
-        self.turnstile = Turnstile(rules or {}, self.violated)
-        self.circuits = Circuits(self.violated, budgets or {}, now_s=now_s or (lambda: clock() / 1000), store_ms=clock)
+        self.turnstile = Turnstile(rules or {}, self)
+        self.circuits = Circuits(self, budgets or {}, now_s=now_s or (lambda: clock() / 1000), store_ms=clock)
 
     def owner_looked(self, process: Process, session_key: int, outlook: Outlook) -> None:
         """A session has got the answer to a look."""
         self.stillness.told(process, session_key, outlook)
 
-    def violated(self, rule: str, what: str) -> None:
-        self.violations.append(f"{rule}: {what}")
-
     def _begin_anew(self, state: State) -> None:
-        self.stillness = Stillness(self.violated)
+        self.stillness = Stillness(self)
         self.read_clock()
         self.check_all_wakers(StateView(state))
 
@@ -158,10 +156,12 @@ class Auditor:
         self._went_back_ms -= by_ms
 
     def _won(self, sight: Sight, view: View) -> None:
+        self.checks("no run blocks")  # whatever was written: this is where a block would be seen
         operation, before = sight.operation, sight.before
         match operation:
             case Append() if before is not None and before.head == operation.transition.checksum:
                 # Repeated, since the answer was lost: it is there, and nothing changes.
+                self.checks("facts are immutable")
                 if view.run(before.run_key) != before:
                     self.violated("facts are immutable", f"a repeated append changed run {before.run_key}")
             case Append():
@@ -200,6 +200,7 @@ class Auditor:
             record.last_attempts.setdefault(event_id, last)
 
     def _born(self, start: StartRun, answer: Started, view: View) -> None:
+        self.checks("one start, one run")
         if any(each.run_id == start.run_id for each in self.records.by_run.values()):
             self.violated("one start, one run", f"{start.workflow_id} ({start.run_id}) was created twice")
         self.records.by_run[answer.run_key] = Record(start.run_id)
@@ -210,6 +211,7 @@ class Auditor:
     def _check_owner(self, sight: Sight, fence: int) -> None:
         before, sessions = sight.before, sight.sessions
         what = f"{type(sight.operation).__name__} of run {before.run_key if before else '?'}"
+        self.checks("terminal states absorb", "no write with an old fence", "one writer per run")
         if before is None or before.status != "running":
             self.violated("terminal states absorb", f"{what} after {before.status if before else 'nothing'}")
         elif before.fence != fence:
@@ -218,6 +220,7 @@ class Auditor:
             self.violated("one writer per run", f"{what} by one of {sessions}, the owner is {before.owner}")
 
     def _check_place(self, operation: Append | Terminate, before: RunRow | None) -> None:
+        self.checks("terminal states absorb", "compare-and-set")
         if before is None or before.status != "running":
             self.violated(
                 "terminal states absorb", f"{type(operation).__name__} after the end of run {operation.run_key}"
@@ -235,6 +238,7 @@ class Auditor:
             self.turnstile.look_at_claim(found, view)
         for row in found.tasks if isinstance(found, Claim) else found:
             self.stillness.look_at_claim(row, view)
+            self.checks("namespaces and queues are apart")
             if (row.namespace, row.task_queue) != (session.namespace, session.task_queue):
                 self.violated(
                     "namespaces and queues are apart",
@@ -250,6 +254,7 @@ class Auditor:
             if run_key in self.records.forgotten or (row is not None and row.last_event == record.state.last_event):
                 continue
             self.records.forgotten.add(run_key)
+            self.checks("ids outlive retention", "retention takes what is finished")
             state = record.state
             if row is None or not row.is_forgotten or (row.run_id, row.head) != (record.run_id, record.head):
                 self.violated("ids outlive retention", f"of run {run_key} ({record.run_id}) there is {row}")
@@ -268,6 +273,7 @@ class Auditor:
             return
         for event in transition.decode(operation.transition.body).inputs:
             if isinstance(event, events.ActivityCompleted | events.ActivityFailed):
+                self.checks("late outcomes are refused")
                 row = sight.tasks.get(event.scheduled_event_id)
                 if row is not None and row.attempt > event.attempt:
                     self.violated(
@@ -286,6 +292,7 @@ class Auditor:
         record = self.records.by_run.get(run_key)
         if record is None:
             return
+        self.checks("every open run has a waker")
         tasks = view.tasks(run_key)
         due: list[tuple[int, str]] = [(timer.fire_at_ms, "a timer") for timer in record.state.timers.values()]
         if record.state.deadline_ms is not None:
@@ -314,18 +321,28 @@ class Auditor:
     # Attempts ---------------------------------------------------------------------------------------------------------
 
     def attempt_began(self, attempt: Attempt, activity: Activity) -> None:
-        """Called by the world as an attempt begins, before its code."""
+        """Called by the world as an attempt begins, before its code, and after it has counted those of its worker."""
+        self.checks("limits are kept")
         what = f"attempt {attempt.number} of {activity.activity_type} in {attempt.identity.workflow_id}"
         if activity.maximum == 1:
             place = (attempt.identity.run_id, activity.activity_type, attempt.command.args)
             self._once[place] += 1
+            self.checks("what may run once runs once")
             if self._once[place] > 1:
                 self.violated("what may run once runs once", f"{what} began once more")
         if self.setbacks.is_stale(attempt):
             return
         self.stillness.attempt_began(attempt, what)
         self.turnstile.attempt_began(attempt, what)
+        self._look_at_attempt(attempt, activity, what)
+
+    def _look_at_attempt(self, attempt: Attempt, activity: Activity, what: str) -> None:
+        self.checks("intent before effect", "attempts are counted", "one idempotency key over all attempts")
         record = self.records.by_run.get(attempt.run_key)
+        if record is not None and attempt.event_id in record.last_attempts:
+            self.checks("what is cancelled is not tried again")
+        if activity.maximum:
+            self.checks("never more than maximum_attempts")
         if record is None or attempt.event_id not in record.scheduled:
             self.violated("intent before effect", f"{what} began, and its schedule is not durable")
         elif attempt.number > record.last_attempts.get(attempt.event_id, attempt.number):

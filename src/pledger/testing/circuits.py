@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pledger.engine.port.lanes import Claim
     from pledger.history.budget import RetryBudget
     from pledger.store.memory import State
+    from pledger.testing.findings import Findings
 
 Place: TypeAlias = tuple[str, str]
 """(namespace, name of the dependency)."""
@@ -32,18 +33,18 @@ _DRIFT_S: Final = 0.01
 
 
 class Circuits:
-    """violated: called with a rule and what broke it. budgets: by activity type. now_s: virtual time; store_ms: by the
-    store's clock."""
+    """findings: where to say what was looked at and what broke it. budgets: by activity type. now_s: virtual time;
+    store_ms: by the store's clock."""
 
     def __init__(
         self,
-        violated: Callable[[str, str], None],
+        findings: Findings,
         budgets: Mapping[str, RetryBudget],
         *,
         now_s: Callable[[], float],
         store_ms: Callable[[], int],
     ) -> None:
-        self._violated = violated
+        self._findings = findings
         self._budgets = budgets
         self._now_s = now_s
         self._store_ms = store_ms
@@ -99,14 +100,20 @@ class Circuits:
                 continue
             place, row = (namespace, budget.name), _rows(state, namespace)[budget.name]
             what = f"attempt {task.attempt} of {task.activity_type} in {task.workflow_id}"
+            self._findings.checks("nothing begins while a circuit is open")
             if row.phase in {"open", "paused"}:
-                self._violated("nothing begins while a circuit is open", f"{what}: {budget.name} is {row.phase}")
+                self._findings.violated(
+                    "nothing begins while a circuit is open", f"{what}: {budget.name} is {row.phase}"
+                )
             if row.phase == "half_open":
+                self._findings.checks("a half open circuit is tried with few")
                 tried = self._tried[place, row.opened]
                 tried.add((task.run_key, task.event_id, task.attempt))
                 running = sum(_runs(state, *each) for each in tried)
                 if running > row.limit:
-                    self._violated("a half open circuit is tried with few", f"{what}: {running} of {row.limit}")
+                    self._findings.violated(
+                        "a half open circuit is tried with few", f"{what}: {running} of {row.limit}"
+                    )
             if task.attempt > 1:
                 self._retries[place] += 1
                 self._check_budget(place, budget, what)
@@ -116,19 +123,23 @@ class Circuits:
             self._calls[namespace, name] += sum(tally.calls for tally in each)
 
     def _check_budget(self, place: Place, budget: RetryBudget, what: str) -> None:
+        self._findings.checks("retries are within their budget")
         brought = budget.ratio * self._calls[place] + budget.minimum_per_second * self._passed_ms / 1000
         most = brought + max(1.0, budget.minimum_per_second)
         if self._retries[place] > most + 1e-6:
-            self._violated(
+            self._findings.violated(
                 "retries are within their budget", f"{what}: {self._retries[place]} retries, {most:g} may be"
             )
 
     def _let_start(self, place: Place) -> None:
         """A worker that has known for less than 2 s that the circuit is closed may be late by as much."""
+        self._findings.checks("nothing begins while a circuit is open")
         shut_s = self._shut_s.get(place)
         if shut_s is not None and self._now_s() - shut_s > FRESH_S + _DRIFT_S:
             late_s = self._now_s() - shut_s
-            self._violated("nothing begins while a circuit is open", f"{place[1]}, eagerly, {late_s:.3f} s after that")
+            self._findings.violated(
+                "nothing begins while a circuit is open", f"{place[1]}, eagerly, {late_s:.3f} s after that"
+            )
 
 
 def _rows(state: State, namespace: str) -> Mapping[str, Dependency]:

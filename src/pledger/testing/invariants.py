@@ -30,6 +30,7 @@ def every_start_gives_one_run(sim: Simulation) -> list[str]:
     found: list[str] = []
     for program in sim.programs:
         place = (program.namespace, program.workflow_id)
+        sim.auditor.checks("one start, one run", "nothing acknowledged is lost")
         runs = [row.run_id for row in sim.state.runs.values() if (row.namespace, row.workflow_id) == place]
         if len(runs) > 1:
             found.append(f"one start, one run: {program.workflow_id} has {runs}")
@@ -48,16 +49,21 @@ def every_message_arrives_once(sim: Simulation) -> list[str]:
         inbox = {each.message_id: each.verdict for each in sim.state.inboxes[row.chain_key].values()}
         signals = [each.message_id for each in journal.signals]
         for message_id in signals:
+            sim.auditor.checks("nothing acknowledged is lost")
             verdict = inbox.get(message_id, "unknown")
+            if row.is_forgotten:
+                sim.auditor.checks("what nobody took stays")
             if row.is_forgotten and verdict == "undelivered":
                 found.append(f"what nobody took stays: signal {message_id} of {row.workflow_id}, which is forgotten")
             if (message_id in delivered) != (verdict == "delivered") or verdict == "unknown":
                 found.append(f"nothing acknowledged is lost: signal {message_id} of {row.workflow_id} is {verdict}")
         arrived = [delivered[each] for each in dict.fromkeys(signals) if each in delivered]
+        sim.auditor.checks("messages arrive in their sender's order", *["refused is refused"] * len(journal.refused))
         if arrived != sorted(arrived):
             found.append(f"messages arrive in their sender's order: {row.workflow_id} got {signals} at {arrived}")
         found += [f"refused is refused: {each} of {row.workflow_id}" for each in journal.refused if each in delivered]
         for _, request_id in journal.cancels:
+            sim.auditor.checks("every cancel has its verdict")
             verdict = inbox.get(request_id)
             if (
                 row.status != "running"
@@ -74,6 +80,7 @@ def every_outcome_told_is_true(sim: Simulation) -> list[str]:
     for journal, row in _journals(sim):
         state = sim.auditor.records.by_run[row.run_key].state
         for outcome in journal.outcomes:
+            sim.auditor.checks("told is true")
             if outcome.status == "damaged" and row.run_key in sim.auditor.damaged:
                 continue
             if outcome.status == "forgotten" and row.run_key in sim.auditor.records.forgotten:
@@ -99,6 +106,7 @@ def every_outcome_was_seen_outside(sim: Simulation) -> list[str]:
             began = [] if activity is None else activity.attempts
             if not isinstance(outcome, events.ActivityCompleted):
                 continue
+            sim.auditor.checks("results are true")
             seen = [each for each in began if each.number == outcome.attempt and each.returned]
             result = (
                 sim.activities[activity.activity_type].signature.decode_result(outcome.result) if activity else None
@@ -115,11 +123,13 @@ def every_history_is_whole(sim: Simulation) -> list[str]:
         if run_key in sim.auditor.damaged:
             continue  # see every_damage_is_found
         if row.is_forgotten:
+            sim.auditor.checks("ids outlive retention", "retention takes all")
             if row.head != sim.auditor.records.by_run[run_key].head:
                 found.append(f"ids outlive retention: {row.workflow_id} is remembered with another history")
             if sim.state.histories[run_key] and run_key not in sim.state.leftovers:
                 found.append(f"retention takes all: a part of the history of {row.workflow_id} is left")
             continue
+        sim.auditor.checks("facts are immutable")
         head, last = transition.CHAIN_START, 0
         for stored in sim.state.histories[run_key]:
             body = transition.decode(stored.body)
@@ -138,6 +148,7 @@ def every_damage_is_found(sim: Simulation) -> list[str]:
     so when it is read. What has been written over since is whole again."""
     found: list[str] = []
     for run_key in sorted(sim.auditor.damaged):
+        sim.auditor.checks("damage is found")
         row, seen = sim.state.runs[run_key], sim.auditor.records.by_run[run_key]
         head, last = transition.CHAIN_START, 0
         for stored in sim.state.histories[run_key]:
@@ -159,6 +170,7 @@ def every_history_replays(sim: Simulation) -> list[str]:
     for row in sim.state.runs.values():
         if row.run_key in sim.auditor.damaged or row.is_forgotten:
             continue
+        sim.auditor.checks("replay equals the record")
         try:
             replay(History(identity_of(row), _transitions(sim, row)), sim.workflows[row.workflow_type].target)
         except errors.PledgerError as error:
@@ -170,6 +182,7 @@ def nothing_is_left(sim: Simulation) -> list[str]:
     """A closed run leaves no work behind: no task, no wake-up, no waiting message; no session outlives its process."""
     state = sim.state
     closed = [row for row in state.runs.values() if row.status != "running"]
+    sim.auditor.checks(*["nothing is left"] * len(closed))
     found = [f"nothing is left: tasks of {row.workflow_id}" for row in closed if state.tasks.get(row.run_key)]
     found += [f"nothing is left: a message of {row.workflow_id}" for row in closed if state.waiting(row.chain_key)]
     found += [f"nothing is left: a wake-up of {row.workflow_id}" for row in closed if row.run_key in state.wakes]

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pledger.history.transition import StoredTransition, Transition
+    from pledger.testing.findings import Findings
     from pledger.testing.views import View
 
 
@@ -35,34 +36,41 @@ class Record:
 
 
 class Records:
-    """by_run: by run_key. forgotten: the runs that retention took. violated: called with a rule and what broke it.
-    latest_ms: the latest time that the store's clock has shown."""
+    """by_run: by run_key. forgotten: the runs that retention took. findings: where to say what was looked at and what
+    broke it. latest_ms: the latest time that the store's clock has shown."""
 
-    def __init__(self, violated: Callable[[str, str], None], latest_ms: Callable[[], int]) -> None:
+    def __init__(self, findings: Findings, latest_ms: Callable[[], int]) -> None:
         self.by_run: dict[int, Record] = {}
         self.forgotten: set[int] = set()
-        self._violated = violated
+        self._findings = findings
         self._latest_ms = latest_ms
 
     def extend(self, run_key: int, stored: StoredTransition, last_event: int) -> None:
         record = self.by_run[run_key]
         first = record.state.last_event + 1
+        self._findings.checks("gap-free history", "chained checksums", "time goes forward", "the fold accepts it")
         if stored.first_event_id != first:
-            self._violated("gap-free history", f"run {run_key}: event {stored.first_event_id} follows {first - 1}")
+            self._findings.violated(
+                "gap-free history", f"run {run_key}: event {stored.first_event_id} follows {first - 1}"
+            )
             return
         if stored.checksum != transition.checksum(record.head, first, stored.body):
-            self._violated("chained checksums", f"run {run_key}: the transition at event {first} breaks the chain")
+            self._findings.violated(
+                "chained checksums", f"run {run_key}: the transition at event {first} breaks the chain"
+            )
         record.head = stored.checksum
         found = transition.decode(stored.body)
         self._look_at(record, found, first)
         if found.time_ms < record.state.last_ms:
-            self._violated("time goes forward", f"run {run_key}: {found.time_ms} follows {record.state.last_ms}")
+            self._findings.violated(
+                "time goes forward", f"run {run_key}: {found.time_ms} follows {record.state.last_ms}"
+            )
         try:
             fold([found], record.state)
         except ImpossibleEventError as error:
-            self._violated("the fold accepts it", f"run {run_key}: {error}")
+            self._findings.violated("the fold accepts it", f"run {run_key}: {error}")
         if record.state.last_event != last_event:
-            self._violated("gap-free history", f"run {run_key}: {last_event} is not {record.state.last_event}")
+            self._findings.violated("gap-free history", f"run {run_key}: {last_event} is not {record.state.last_event}")
 
     def _look_at(self, record: Record, found: Transition, first: int) -> None:
         for event_id, event in enumerate(found.events(), first):
@@ -84,30 +92,40 @@ class Records:
 
     def _look_at_outcome(self, record: Record, outcome: events.ActivityCompleted | events.ActivityFailed) -> None:
         position = outcome.scheduled_event_id
+        self._findings.checks("one outcome per position")
         if position in record.outcomes:
-            self._violated("one outcome per position", f"{record.run_id}: a second one for event {position}")
+            self._findings.violated("one outcome per position", f"{record.run_id}: a second one for event {position}")
         if position not in record.scheduled:
-            self._violated("one outcome per position", f"{record.run_id}: one for event {position}, never scheduled")
+            self._findings.violated(
+                "one outcome per position", f"{record.run_id}: one for event {position}, never scheduled"
+            )
         record.outcomes[position] = outcome
 
     def _look_at_timer(self, record: Record, position: int) -> None:
+        self._findings.checks("timers fire once", "timers never early")
         due_ms = record.timers.get(position)
         if due_ms is None or position in record.fired:
-            self._violated("timers fire once", f"{record.run_id}: the timer of event {position}")
+            self._findings.violated("timers fire once", f"{record.run_id}: the timer of event {position}")
         elif (shown_ms := self._latest_ms()) < due_ms:
-            self._violated(
+            self._findings.violated(
                 "timers never early",
                 f"{record.run_id}: the timer of event {position} is due at {due_ms}, the store shows {shown_ms}",
             )
         record.fired.add(position)
 
     def _look_at_message(self, record: Record, message_id: str, event_id: int) -> None:
+        self._findings.checks("messages are delivered once")
         if message_id in record.messages:
-            self._violated("messages are delivered once", f"{record.run_id}: {message_id} at {event_id}, and before")
+            self._findings.violated(
+                "messages are delivered once", f"{record.run_id}: {message_id} at {event_id}, and before"
+            )
         record.messages[message_id] = event_id
 
     def check_status(self, run_key: int, view: View) -> None:
+        self._findings.checks("row and history agree")
         row, recorded = view.run(run_key), self.by_run[run_key].state.status
         shown = None if row is None else row.status
         if shown != recorded:
-            self._violated("row and history agree", f"run {run_key} is {shown} in its row, {recorded} in its history")
+            self._findings.violated(
+                "row and history agree", f"run {run_key} is {shown} in its row, {recorded} in its history"
+            )

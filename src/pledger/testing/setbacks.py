@@ -15,17 +15,16 @@ if TYPE_CHECKING:
 
     from pledger.engine.attempt import Attempt
     from pledger.store.memory.state import State
+    from pledger.testing.findings import Findings
 
 
 class Setbacks:
-    """records: what is known. violated: called with a rule and what broke it. begin_anew: called when the ledger has
-    gone back, with what it is now: nothing else counts that was known of it."""
+    """records: what is known. findings: where to say what was looked at and what broke it. begin_anew: called when the
+    ledger has gone back, with what it is now: nothing else counts that was known of it."""
 
-    def __init__(
-        self, records: Records, violated: Callable[[str, str], None], begin_anew: Callable[[State], None]
-    ) -> None:
+    def __init__(self, records: Records, findings: Findings, begin_anew: Callable[[State], None]) -> None:
         self._records = records
-        self._violated = violated
+        self._findings = findings
         self._begin_anew = begin_anew
         #: Runs as they were before the transitions that turned up after a crash; None: not there at all.
         self._unheard: dict[int, Record | None] = {}
@@ -41,10 +40,11 @@ class Setbacks:
         with an unknown outcome may have come through after all; until something is durable on top of it, a power cut
         may still take it."""
         for run_key, record in list(self._records.by_run.items()):
+            self._findings.checks("nothing acknowledged is lost")
             if _is_there(record, run_key, state):
                 continue
             if run_key not in self._unheard or not self._take_back(run_key, state):
-                self._violated(
+                self._findings.violated(
                     "nothing acknowledged is lost",
                     f"run {run_key} ({record.run_id}) had {record.state.last_event} events; there is "
                     f"{state.runs.get(run_key)}",

@@ -77,7 +77,8 @@ class Simulation:
     store: "memory", "sqlite" for the real store on a simulated disk, or "postgres" for a model of that store, with its
     connections, hints and fail-overs. durability: as in `connect`, of that one.
     state: the ledger, as dictionaries. world: the outside. workflows: those of the end, by name. programs: the client
-    programs with what they were told. hits: how often each fault happened. digest: equal for equal executions. now_s:
+    programs with what they were told. hits: how often each fault happened. checked: how often each rule was held
+    against what had happened. digest: equal for equal executions. now_s:
     virtual time since the start.
     """
 
@@ -178,6 +179,10 @@ class Simulation:
         return self._conditions.hits
 
     @property
+    def checked(self) -> Counter[str]:
+        return self.auditor.checked
+
+    @property
     def state(self) -> State:
         return self._ledger.state
 
@@ -221,6 +226,7 @@ class Simulation:
                     self._scheduler.at(self._dice.random() * DEPLOY_WITHIN_S, self._deploy_now)
                 self._run(self._all_done, FAULTS_LAST_S)
                 self._calm_down()
+                self.auditor.checks("everything finishes once faults stop")
                 if not self._run(self._all_closed, self.now_s + self._settle_s):
                     self.auditor.violated("everything finishes once faults stop", self._unfinished())
                     self._stop_if_violated()
@@ -244,6 +250,7 @@ class Simulation:
 
     def _run(self, until: Callable[[], bool], limit_s: float) -> bool:
         violations = self.auditor.violations
+        self.auditor.checks("nobody is busy for ever")
         came_true = False
         try:
             came_true = self._scheduler.run(lambda: bool(violations) or until(), limit_s)
@@ -281,6 +288,7 @@ class Simulation:
     def _shut_down(self) -> None:
         """Everybody leaves, and must be able to."""
         self._seats.leave()
+        self.auditor.checks("processes can shut down")
         if not self._run(lambda: not self._seats.present(), self.now_s + self._settle_s):
             for hindered in self._seats.hindered():
                 self.auditor.violated("processes can shut down", hindered)

@@ -207,6 +207,7 @@ class SqliteLedger:
         self.disk.lose_power(self._dice)
         after = self.state
         self._auditor.setbacks.recovered(after)
+        self._auditor.checks("nothing acknowledged is lost", "the file is sound")
         found = []
         if self._durability == "power" and _kept(before, before) != _kept(after, before):
             found.append("nothing acknowledged is lost: a power cut after the end changed the ledger")

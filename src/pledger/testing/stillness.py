@@ -6,7 +6,6 @@ transition of each run, and nothing that this schedules begins.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from pledger.engine.port.records import RunRow, TaskRow
@@ -16,15 +15,16 @@ if TYPE_CHECKING:
     from pledger.engine.attempt import Attempt
     from pledger.engine.port.operations import Append
     from pledger.engine.port.records import Outlook
+    from pledger.testing.findings import Findings
     from pledger.testing.process import Process
     from pledger.testing.views import View
 
 
 class Stillness:
-    """violated: called with a rule and what broke it."""
+    """findings: where to say what was looked at and what broke it."""
 
-    def __init__(self, violated: Callable[[str, str], None]) -> None:
-        self._violated = violated
+    def __init__(self, findings: Findings) -> None:
+        self._findings = findings
         self._known: dict[int, Outlook] = {}
         self._in_flight: dict[int, tuple[RunRow, int]] = {}
         self._unstarted: dict[tuple[int, int], RunRow] = {}
@@ -46,12 +46,16 @@ class Stillness:
 
     def look_at_claim(self, row: RunRow | TaskRow, view: View) -> None:
         for pause in view.pauses():
+            self._findings.checks("what is paused is not taken")
             is_its = pause.scope.namespace == row.namespace and pause.rate is None
             if is_its and pause.covers(row.run_key, row.workflow_type, row.task_queue):
-                self._violated("what is paused is not taken", f"{row.workflow_id}, while {pause.scope} is paused")
+                what = f"{row.workflow_id}, while {pause.scope} is paused"
+                self._findings.violated("what is paused is not taken", what)
 
     def look_at_append(self, append: Append, before: RunRow | None) -> None:
         outlook = None if before is None or before.owner is None else self._known.get(before.owner)
+        if outlook is not None and (outlook.paused or outlook.pauses):
+            self._findings.checks("what is paused stands still")
         if before is None or before.owner is None or outlook is None or not _covers(outlook, before):
             return
         first_event = append.transition.first_event_id
@@ -59,7 +63,8 @@ class Stillness:
         if run.owner != before.owner:
             in_flight = first_event
         elif in_flight != first_event:  # written once more, since its answer was lost, it is the same one
-            self._violated("what is paused stands still", f"{before.workflow_id} goes on at event {first_event}")
+            what = f"{before.workflow_id} goes on at event {first_event}"
+            self._findings.violated("what is paused stands still", what)
         self._in_flight[before.run_key] = (before, in_flight)
         found = transition.decode(append.transition.body)
         for event_id, event in enumerate(found.events(), first_event):
@@ -69,7 +74,7 @@ class Stillness:
     def attempt_began(self, attempt: Attempt, what: str) -> None:
         """Of a row it was looked at when it was claimed; such a one has no fence."""
         if attempt.fence and (attempt.run_key, attempt.event_id) in self._unstarted:
-            self._violated("what is paused stands still", f"{what} began beside its run")
+            self._findings.violated("what is paused stands still", f"{what} began beside its run")
 
 
 def _covers(outlook: Outlook, run: RunRow) -> bool:

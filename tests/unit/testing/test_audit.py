@@ -22,6 +22,7 @@ from pledger.history.transition import StoredTransition, Transition
 from pledger.store.memory import State, losses, pauses, retention
 from pledger.store.memory.store import commit
 from pledger.testing.audit import Auditor
+from pledger.testing.findings import Findings
 from pledger.testing.tail import copy_of
 from pledger.testing.turnstile import Turnstile
 from pledger.testing.views import StateView
@@ -283,8 +284,9 @@ def test_what_is_limited_does_not_begin_beside_its_run(ledger: Ledger) -> None:
 
 
 def test_limits_are_counted_by_key() -> None:
-    violations: list[str] = []
-    turnstile = Turnstile({"api": LimitRule(1)}, lambda rule, _: violations.append(rule))
+    findings = Findings()
+    violations = findings.violations
+    turnstile = Turnstile({"api": LimitRule(1)}, findings)
     rows = [_started(2, "ada"), _started(3, "bob")]
     view = _View(rows)
     turnstile.look_at_claim(Claim(rows), view)  # type: ignore[arg-type]
@@ -294,7 +296,9 @@ def test_limits_are_counted_by_key() -> None:
     assert violations == [], "it was only taken to be judged"
     rows.append(_started(5, "ada"))
     turnstile.look_at_claim(Claim(rows), view)  # type: ignore[arg-type]
-    assert violations == ["limits hold over all workers"]
+    assert violations == ["limits hold over all workers: 2 attempts count for api 'ada' in default, which allows 1"]
+    # Of each key, each time.
+    assert findings.checked == {"limits hold over all workers": 6}
 
 
 def _started(event_id: int, key: str) -> TaskRow:
