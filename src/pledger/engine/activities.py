@@ -30,7 +30,7 @@ from pledger.engine.steps import Recorded, Steps, Unkept
 from pledger.engine.task_rows import TaskRows, decode_command, decode_failure, encode_record
 from pledger.engine.time_outs import TimeOuts, out_of_time
 from pledger.engine.under_way import UnderWay
-from pledger.engine.verdicts import cancelled, worker_lost
+from pledger.engine.verdicts import cancelled, cancelled_unstarted, worker_lost
 from pledger.history import failures, payloads
 from pledger.history.events import ActivityCompleted, ActivityFailed, ScheduleActivity
 from pledger.history.failures import Failure
@@ -132,7 +132,7 @@ class Activities:
             # The attempt of this number died with its worker: it counts, and the next one is written before it starts.
             self._end(attempt, worker_lost(row.attempt))
         elif row.cancel_requested:
-            self._end(attempt, cancelled("the activity was cancelled before it started"))
+            self._end(attempt, cancelled_unstarted())
         elif attempt.deadline_ms is not None and self._clock.now_ms() >= attempt.deadline_ms:
             self._end(attempt, out_of_time(attempt))  # it waited for a worker until its time was over
         else:

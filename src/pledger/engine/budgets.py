@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from pledger import errors
 from pledger.engine.port.circuit import TEXT_MAX, Tally
 from pledger.engine.port.dependencies import Stated, lets_more_through
-from pledger.history.retry import DEFAULT_RETRY
+from pledger.engine.verdicts import is_final
 
 if TYPE_CHECKING:
     from pledger.engine.attempt import Attempt
@@ -34,7 +34,7 @@ REPORT_S: Final = 0.25
 LAST_REPORT_S: Final = 1.0
 
 #: Kinds of failure that say nothing of what the attempt depended on.
-_SILENT: Final = frozenset({"cancelled", "worker_lost", "terminated"})
+_NOT_BY_THE_DEPENDENCY: Final = frozenset({"cancelled", "worker_lost", "terminated"})
 
 
 class Budgets:
@@ -97,9 +97,9 @@ class Budgets:
     def ended(self, attempt: Attempt, failure: Failure | None) -> None:
         """Of an attempt that began here. failure: None for one that has brought a result."""
         name, opened = self._names.get(attempt.definition.name), attempt.opened
-        if name is None or opened is None or (failure is not None and failure.kind in _SILENT):
+        if name is None or opened is None or (failure is not None and failure.kind in _NOT_BY_THE_DEPENDENCY):
             return
-        if failure is None or _is_an_answer(attempt, failure):
+        if failure is None or is_final(attempt.command, failure):  # it has said no, and would say so again: it works
             self._note(name, Tally(opened, succeeded=1))
         else:
             line = f"{failure.type}: {failure.message}".partition("\n")[0].rstrip(": ")[:TEXT_MAX]
@@ -149,12 +149,6 @@ class Budgets:
             await asyncio.wait([self._reporting], timeout=LAST_REPORT_S)
         if self._timer is not None:
             self._timer.cancel()
-
-
-def _is_an_answer(attempt: Attempt, failure: Failure) -> bool:
-    """It has said no, and it would say so again: it works."""
-    policy = attempt.command.options.retry or DEFAULT_RETRY
-    return failure.non_retryable or failure.type in policy.non_retryable_error_types
 
 
 def _sum(one: Tally, other: Tally) -> Tally:

@@ -5,12 +5,10 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-import msgspec
-
 from pledger.engine.port.answers import Reply
 from pledger.engine.port.operations import Append
 from pledger.engine.port.records import AttemptRecord
-from pledger.engine.task_rows import queued_row
+from pledger.engine.task_rows import queued_row, record_of
 from pledger.engine.verdicts import is_once
 from pledger.history import events, failures, transition
 from pledger.history.transition import StoredTransition
@@ -154,7 +152,7 @@ class Builder:
                 "%s: the signal %r (message %s) was not handled: %s", run.identity, signal.name, signal.message_id, why
             )
             event_id = run.last_event + 1 + next(n for n, one in enumerate(inputs) if one is signal)
-            failure = msgspec.msgpack.encode(failures.Failure("application", "SignalNotHandled", failures.cut(why)))
-            records.append(AttemptRecord(run.run_key, event_id, 1, "failed", None, now_ms, self._worker, failure))
+            failure = failures.Failure("application", "SignalNotHandled", failures.cut(why))
+            records.append(record_of((run.run_key, event_id, 1), "failed", None, now_ms, self._worker, failure))
         run.machine.refusals = ()
         return records

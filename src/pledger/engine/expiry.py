@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pledger.engine.port.operations import ExpireTask
 from pledger.engine.port.records import AttemptRecord, TaskRow
-from pledger.engine.task_rows import decode_command, decode_failure, encode_record
-from pledger.engine.verdicts import cancelled, timed_out, worker_lost
+from pledger.engine.task_rows import decode_command, decode_failure, encode_record, record_of
+from pledger.engine.verdicts import cancelled_unstarted, timed_out, worker_lost
 from pledger.history.events import ActivityFailed
 
 
@@ -17,17 +17,9 @@ def expire(task: TaskRow, now_ms: int, worker: str) -> ExpireTask:
 
 def _cancelled(task: TaskRow, now_ms: int, worker: str) -> tuple[ActivityFailed, tuple[AttemptRecord, ...]]:
     """An attempt that was lost with its worker has begun, and nobody knows how far it came; else none has."""
-    failure = worker_lost(task.attempt) if task.lost else cancelled("the activity was cancelled before it started")
-    record = AttemptRecord(
-        task.run_key,
-        task.event_id,
-        task.attempt,
-        "lost" if task.lost else "cancelled",
-        task.started_ms if task.lost else None,
-        now_ms,
-        worker,
-        encode_record(failure),
-    )
+    failure = worker_lost(task.attempt) if task.lost else cancelled_unstarted()
+    outcome, started_ms = ("lost", task.started_ms) if task.lost else ("cancelled", None)
+    record = record_of((task.run_key, task.event_id, task.attempt), outcome, started_ms, now_ms, worker, failure)
     return ActivityFailed(task.event_id, failure, "cancelled", task.attempt), (record,)
 
 

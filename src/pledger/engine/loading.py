@@ -14,9 +14,9 @@ from pledger.engine import blocks
 from pledger.engine.active_run import ActiveRun
 from pledger.engine.callbacks import in_callback
 from pledger.engine.port.operations import Block, ConfirmClaim, LogAttempts, PutTask, Release
-from pledger.engine.port.records import AttemptRecord, TaskRow
+from pledger.engine.port.records import TaskRow
 from pledger.engine.port.verbs import Ledger
-from pledger.engine.task_rows import decode_outcome, encode_record, queued_row
+from pledger.engine.task_rows import decode_outcome, queued_row, record_of
 from pledger.engine.verdicts import GiveUp, Retry, after_failure, worker_lost
 from pledger.history import events, transition
 from pledger.history.events import ActivityFailed, RunStarted
@@ -208,9 +208,7 @@ class Loader:
             last_failure=None,
             draw=self._random.random(),
         )
-        record = AttemptRecord(
-            run.run_key, event_id, 1, "lost", scheduled_ms, now_ms, self._worker, encode_record(failure)
-        )
+        record = record_of((run.run_key, event_id, 1), "lost", scheduled_ms, now_ms, self._worker, failure)
         match verdict:
             case GiveUp():
                 run.add(ActivityFailed(event_id, verdict.failure, verdict.retry_state, 1))

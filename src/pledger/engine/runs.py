@@ -20,8 +20,7 @@ from pledger.engine.building import Builder, InFlight
 from pledger.engine.leaving import AGAIN_S, Leaving
 from pledger.engine.pauses import KnownPauses
 from pledger.engine.port.operations import LogAttempts
-from pledger.engine.port.records import AttemptRecord
-from pledger.engine.task_rows import encode_record
+from pledger.engine.task_rows import record_of
 from pledger.engine.verdicts import lost_in_the_gap
 from pledger.history import events
 from pledger.history.events import ActivityCompleted, ActivityFailed, Command
@@ -379,8 +378,7 @@ class Runs:
         pending without an attempt, which comes to the same."""
         failure, now_ms = lost_in_the_gap(), self._clock.now_ms()
         run.add(ActivityFailed(event_id, failure, "maximum_attempts", 1))
-        told = encode_record(failure)
-        record = AttemptRecord(run.run_key, event_id, 1, "lost", None, now_ms, self._worker, told)
+        record = record_of((run.run_key, event_id, 1), "lost", None, now_ms, self._worker, failure)
         self._committer.submit(LogAttempts([record]), lambda _: None)
 
     def _rest(self, run: ActiveRun) -> None:

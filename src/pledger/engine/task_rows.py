@@ -38,6 +38,19 @@ decode_failure: Final = msgspec.msgpack.Decoder(Failure).decode
 decode_outcome: Final = msgspec.msgpack.Decoder(ActivityCompleted | ActivityFailed).decode
 
 
+def record_of(
+    attempt: tuple[int, int, int],
+    outcome: str,
+    started_ms: int | None,
+    ended_ms: int,
+    worker: str,
+    failure: Failure | None,
+) -> AttemptRecord:
+    """A line of the attempt log. attempt: (run_key, event_id, number)."""
+    told = None if failure is None else encode_record(failure)
+    return AttemptRecord(*attempt, outcome, started_ms, ended_ms, worker, told)
+
+
 def queued_row(
     identity: RunIdentity,
     run_key: int,
@@ -150,16 +163,8 @@ class TaskRows:
 
     def record(self, attempt: Attempt, outcome: str, failure: Failure | None) -> AttemptRecord:
         """A line of the attempt log."""
-        return AttemptRecord(
-            attempt.run_key,
-            attempt.event_id,
-            attempt.number,
-            outcome,
-            attempt.started_ms,
-            self._clock.now_ms(),
-            self._worker,
-            None if failure is None else encode_record(failure),
-        )
+        place = (attempt.run_key, attempt.event_id, attempt.number)
+        return record_of(place, outcome, attempt.started_ms, self._clock.now_ms(), self._worker, failure)
 
     def log(self, *records: AttemptRecord) -> None:
         """Write lines of the attempt log. They prove nothing, and are not written twice."""

@@ -14,14 +14,18 @@ from pledger.history.retry import DEFAULT_RETRY, is_exhausted, jittered_ms, retr
 #: Kinds of failure after which the work goes on elsewhere at once: it was the worker's end, not the step's.
 _NO_BACKOFF: Final = frozenset({"worker_lost"})
 
-
 #: Kinds of failure that say nothing of the step itself: what its code reported last stays visible behind them.
-_SILENT: Final = frozenset({"timeout", "worker_lost"})
+_NOT_BY_THE_STEP: Final = frozenset({"timeout", "worker_lost"})
 
 
 def is_once(command: ScheduleActivity) -> bool:
     """Whether it may begin once only, whatever becomes of it."""
     return (command.options.retry or DEFAULT_RETRY).maximum_attempts == 1
+
+
+def is_final(command: ScheduleActivity, failure: Failure) -> bool:
+    """Whether the step has said so: it would end the same way again."""
+    return failure.non_retryable or failure.type in (command.options.retry or DEFAULT_RETRY).non_retryable_error_types
 
 
 class Retry(msgspec.Struct, frozen=True):
@@ -59,13 +63,13 @@ def after_failure(
     policy = command.options.retry or DEFAULT_RETRY
     whole_ms = command.options.schedule_to_close_ms
     deadline_ms = None if whole_ms is None else scheduled_ms + whole_ms
-    if failure.kind in _SILENT:
+    if failure.kind in _NOT_BY_THE_STEP:
         failure = failures.with_cause(failure, _reported(last_failure))
     if failure.attributes in ({"kind": "schedule_to_close"}, {"kind": "run"}):
         return GiveUp("timeout", failure)
     if failure.kind == "cancelled" or cancel_requested:
         return GiveUp("cancelled", failure)
-    if failure.non_retryable or failure.type in policy.non_retryable_error_types:
+    if is_final(command, failure):
         return GiveUp("non_retryable", failure)
     if is_exhausted(policy, attempt):
         return GiveUp("maximum_attempts", failure)
@@ -83,7 +87,7 @@ def after_failure(
 
 def _reported(failure: Failure | None) -> Failure | None:
     """The newest failure down the chain that the step's code reported itself."""
-    while failure is not None and failure.kind in _SILENT:
+    while failure is not None and failure.kind in _NOT_BY_THE_STEP:
         failure = failure.cause
     return failure
 
@@ -98,6 +102,10 @@ def timed_out(kind: str, after_ms: int, cause: Failure | None = None, heartbeat:
 def cancelled(reason: str) -> Failure:
     """The attempt was stopped, or never began, since nobody wants its result any more."""
     return Failure("cancelled", "CancelledError", reason)
+
+
+def cancelled_unstarted() -> Failure:
+    return cancelled("the activity was cancelled before it started")
 
 
 def lost_in_the_gap() -> Failure:
