@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal, Required, TypedDict, TypeVar, Unpack, cast, overload
 
 from pledger import errors
-from pledger.engine import bounds, depending, listing, pausing
+from pledger.engine import listing, operators, pausing
 from pledger.engine.ids import new_run_id
 from pledger.engine.port.answers import Answer, Existing, Started
 from pledger.engine.port.operations import IdConflictPolicy, IdReusePolicy, StartRun
@@ -345,11 +345,11 @@ class Client:
         What is None stays that of the code. concurrency: 0 lets nothing start. What runs already runs on. A limit that
         no code states yet is kept for when one does. Raises InvalidPolicyError for values out of range.
         """
-        await bounds.override(self.internals, name, override_rule(name, concurrency, rate, per))
+        await operators.set_limit(self.internals, name, override_rule(name, concurrency, rate, per))
 
     async def reset_limit(self, name: str) -> None:
         """Have the numbers of the code hold again."""
-        await bounds.override(self.internals, name, None)
+        await operators.set_limit(self.internals, name, None)
 
     async def dependencies(self) -> tuple[DependencySummary, ...]:
         """The systems that activities of this namespace depend on (`RetryBudget`), as they are now, by name."""
@@ -363,7 +363,7 @@ class Client:
         of its own run may still begin within two seconds. by: who asks; user@host by default.
         Raises UsageError for one that no worker has stated.
         """
-        _, after = await depending.ask(self.internals, name, is_pause=True, reason=reason, by=by)
+        _, after = await operators.ask_dependency(self.internals, name, is_pause=True, reason=reason, by=by)
         return dependency_summary(name, after)
 
     async def resume_dependency(
@@ -371,7 +371,9 @@ class Client:
     ) -> DependencySummary:
         """Have attempts begin again, whether an operator or its circuit breaker has stopped them: one at a time first,
         more while they succeed; with at_once, or without a breaker, all. Raises UsageError as `pause_dependency`."""
-        _, after = await depending.ask(self.internals, name, is_pause=False, reason=reason, by=by, at_once=at_once)
+        _, after = await operators.ask_dependency(
+            self.internals, name, is_pause=False, reason=reason, by=by, at_once=at_once
+        )
         return dependency_summary(name, after)
 
     async def workers(self) -> tuple[WorkerSummary, ...]:

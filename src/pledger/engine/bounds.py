@@ -1,4 +1,4 @@
-"""What a worker's code says of limits, as its claims need it."""
+"""What a worker's code says of limits, as its claims need it. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from pledger.history.budget import BudgetRule, RetryBudget
 from pledger.history.placement import Limit, LimitRule
 
 if TYPE_CHECKING:
-    from pledger.engine.connection import Connection
     from pledger.machine.definitions import ActivityDefinition
 
 
@@ -56,10 +55,3 @@ def _add(rules: dict[str, LimitRule], limit: Limit) -> None:
             f"the limit {limit.name!r} is stated twice, with different numbers: {rules[limit.name]} and {rule}. "
             "Activities that share a limit state the same one: define it once, as a constant"
         )
-
-
-async def override(connection: Connection, name: str, rule: LimitRule | None) -> None:
-    """Set the numbers that an operator wants; None: those of the code. The workers of this process look at once."""
-    await connection.store.override_limit(connection.namespace, name, rule)
-    for engine in connection.engines:
-        engine.changed()

@@ -99,6 +99,11 @@ class Connection:
                 return engine
         return None
 
+    def tell_workers(self) -> None:
+        """Somebody may have written what concerns them: they look at once."""
+        for engine in self.engines:
+            engine.changed()
+
     def store_told(self, subject: Subject, error: BaseException | None) -> None:
         """The store has failed, or works again (None)."""
         if error is None:
@@ -165,8 +170,7 @@ class Connection:
             try:
                 changed = await self.store.wait_for_change(CHECK_S)
                 if changed:
-                    for engine in self.engines:
-                        engine.changed()
+                    self.tell_workers()
                 await self._check_watched()
             except StoreError:
                 await asyncio.sleep(CHECK_S)

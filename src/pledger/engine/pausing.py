@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import getpass
-import os
-import socket
 from typing import TYPE_CHECKING
 
+from pledger.engine.operators import person
 from pledger.engine.port.pauses import PAUSE_KINDS, Pause, Scope
 from pledger.errors import InvalidPolicyError, UsageError
 
@@ -18,15 +16,6 @@ if TYPE_CHECKING:
 
 #: Slower than this nothing would ever seem to happen, in a second.
 RATE_MIN = 0.001
-
-
-def person() -> str:
-    """Who asks, as far as the machine knows: user@host."""
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):  # a user without an entry, as in many containers
-        user = str(os.getuid()) if hasattr(os, "getuid") else "unknown"
-    return f"{user}@{socket.gethostname()}"
 
 
 def scope_of(namespace: str, kind: str, name: str) -> Scope:
@@ -48,7 +37,7 @@ def scope_of_run(row: RunRow) -> Scope:
 
 async def pause(connection: Connection, scope: Scope, reason: str, paused_by: str | None) -> Pause:
     found = await connection.store.pause(scope, reason, paused_by or person())
-    _tell(connection)
+    connection.tell_workers()
     return found
 
 
@@ -57,7 +46,7 @@ async def resume(connection: Connection, scope: Scope, rate: float | None = None
     if rate is not None and rate < RATE_MIN:
         raise InvalidPolicyError(f"rate={rate:g} must be at least {RATE_MIN:g} a second; None resumes all at once")
     found = await connection.store.resume(scope, rate)
-    _tell(connection)
+    connection.tell_workers()
     return found
 
 
@@ -66,8 +55,3 @@ def pauses_of(pauses: Iterable[Pause], row: RunRow) -> list[Pause]:
     if row.closed_ms is not None:
         return []
     return [each for each in pauses if each.covers(row.run_key, row.workflow_type, row.task_queue)]
-
-
-def _tell(connection: Connection) -> None:
-    for engine in connection.engines:
-        engine.changed()
