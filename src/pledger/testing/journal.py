@@ -55,6 +55,7 @@ class Journal:
     """What was acknowledged to one program, and what was refused.
 
     run_ids: what its start was answered with, one for each time it was asked. cancels: (run_id, request_id).
+    went_back: whether the ledger ever has, and lacks some of what was acknowledged.
     """
 
     run_ids: list[str] = field(default_factory=list)
@@ -63,9 +64,11 @@ class Journal:
     cancels: list[tuple[str, str]] = field(default_factory=list)
     terminated: list[str] = field(default_factory=list)
     outcomes: list[Outcome] = field(default_factory=list)
+    went_back: bool = False
 
     def forget(self, state: State) -> None:
         """The ledger has gone back to `state`, and nobody is held to what was acknowledged since."""
+        self.went_back = True
         rows = {row.run_id: row for row in state.runs.values()}
         there = {
             (row.run_id, each.message_id) for row in rows.values() for each in state.inboxes[row.chain_key].values()
