@@ -15,6 +15,7 @@ from pledger.engine.port.operations import FinishTask
 from pledger.history.placement import LimitRule
 from pledger.store.postgres import PostgresStore, news, open_postgres
 from pledger.store.postgres.queues import _Ask
+from pledger.store.queue_rows import NEXT_LANES_MS
 from tests.conformance.harness import NOW, append, open_session, owned_run, placed, task, write
 from tests.engine.harness import until
 
@@ -163,3 +164,11 @@ async def test_what_has_a_later_attempt_by_now_is_not_started(
 
         monkeypatch.setattr(_Ask, "_lock", late)
         assert (await both.claim(both.first, bounds)).tasks == []
+
+
+async def test_who_is_always_overtaken_looks_again_soon(url: str) -> None:
+    """What others hold may be free again at once, and nobody says so."""
+    async with claimers(url) as both, both.first._writer.use() as connection, connection.transaction():
+        await connection.execute(f"SELECT FROM {both.first.address.quoted}.task FOR UPDATE")
+        claim = await both.claim(both.second, ONE)
+    assert (claim.tasks, claim.waits, claim.due_ms) == ([], True, NOW + NEXT_LANES_MS)
