@@ -83,6 +83,10 @@ class Committer:
         self._is_there(doubt)
         return doubt.answers
 
+    def forget_acknowledged(self) -> None:
+        """It was in a part that is lost, and the loss has been declared."""
+        self.acknowledged = 0
+
     def _is_there(self, doubt: Doubt | None) -> None:
         self.doubt = None
         if doubt is not None:

@@ -66,6 +66,8 @@ class PostgresHandle:
         #: can have changed.
         self._has_losses = True
         self._looks_for_losses = self._newest_look = 0
+        #: When the newest loss was declared that this handle knows of.
+        self._declared_ms = 0
         self._closed = False
 
     @property

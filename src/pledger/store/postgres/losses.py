@@ -53,39 +53,46 @@ class PostgresLosses(PostgresHandle):
         await connection.execute(sql["lose_tasks"], [self._now()])
         await connection.execute(sql["drop_all_wakes"])
         await connection.execute(sql["jump_keys"], [JUMP, self.address.schema])
-        await connection.execute(sql["keep_declared"])
+        await connection.execute(sql["keep_declared"], [self._declared_ms])
         return sum(moved for (moved,) in noted)
 
     async def _greet(self, connection: psycopg.AsyncConnection[Any], timeline: int | None) -> None:
         """Before a new connection is used: has the ledger gone back since it was last seen? Once it is open."""
         if not self._schema_version:
             return
-        known, is_declared = await self._read_timeline(connection)
-        if timeline is not None and known is not None and known != timeline:
-            await self._change_timeline(connection, timeline)
-        elif timeline is not None and known is None:
+        known, declared_ms = await self._read_timeline(connection)
+        if timeline is not None and known is None:
             await connection.execute(self._sql["keep_timeline"], [str(timeline)])
-        elif not is_declared and await self._lacks_our_mark(connection):
-            await self._change_timeline(connection, None)
+        elif timeline is not None and known != timeline:
+            declared_ms = await self._change_timeline(connection, timeline)
+        elif declared_ms <= self._declared_ms and await self._lacks_ours(connection):
+            declared_ms = await self._change_timeline(connection, None)
+        if declared_ms > self._declared_ms:
+            # What is not there now is part of that loss, and no further one, however often the server is restarted.
+            self._declared_ms = declared_ms
+            if await self._lacks_ours(connection):
+                self._committer.forget_acknowledged()
         look = self._next_look()
         [(found,)] = await (await connection.execute(self._sql["has_losses"])).fetchall()
         self._learn_of_losses(look, found=found)
 
-    async def _change_timeline(self, connection: psycopg.AsyncConnection[Any], timeline: int | None) -> None:
-        """timeline: the new one, None for a server that is on the old one and lacks what it had."""
+    async def _change_timeline(self, connection: psycopg.AsyncConnection[Any], timeline: int | None) -> int:
+        """When the newest loss was declared: by this, or by somebody else who was faster. timeline: the new one, None
+        for a server that is on the old one and lacks what it had."""
         async with connection.transaction():
             await connection.execute(self._sql["lock_timeline"], [_LOCK_KEY])
-            known, is_declared = await self._read_timeline(connection)
-            if (timeline is not None and known == timeline) or (timeline is None and is_declared):
-                return  # somebody else was faster
+            known, declared_ms = await self._read_timeline(connection)
+            if declared_ms > self._declared_ms if timeline is None else known == timeline:
+                return declared_ms
             if timeline is not None:
                 await connection.execute(self._sql["keep_timeline"], [str(timeline)])
             if timeline is not None and self.address.lossless:
                 logger.warning(
                     "%s is on another server now, which lacks nothing (failover=lossless)", self.address.shown
                 )
-                return
+                return declared_ms
             in_doubt = await self._declare(connection)
+            _, declared_ms = await self._read_timeline(connection)
         logger.error(
             "%s has gone back: %s. What was acknowledged and is not there is lost. %d runs that may have gone on in "
             "that part are in doubt: what they may do once only comes out as unknown. See docs/postgresql.md",
@@ -93,12 +100,15 @@ class PostgresLosses(PostgresHandle):
             "a copy of an earlier moment is in its place" if timeline is None else "a replica has taken over",
             in_doubt,
         )
+        return declared_ms
 
-    async def _read_timeline(self, connection: psycopg.AsyncConnection[Any]) -> tuple[int | None, bool]:
-        [(known, is_declared)] = await (await connection.execute(self._sql["read_timeline"])).fetchall()
-        return known, is_declared
+    async def _read_timeline(self, connection: psycopg.AsyncConnection[Any]) -> tuple[int | None, int]:
+        """Which line of the server's history the ledger was last seen on, and when the newest loss was declared."""
+        [(known, declared_ms)] = await (await connection.execute(self._sql["read_timeline"])).fetchall()
+        return known, declared_ms
 
-    async def _lacks_our_mark(self, connection: psycopg.AsyncConnection[Any]) -> bool:
+    async def _lacks_ours(self, connection: psycopg.AsyncConnection[Any]) -> bool:
+        """Whether the newest of what this handle was answered is not there."""
         # Taken before the question: the answer may be on its way while the writer goes on.
         acknowledged, since_s = self._committer.acknowledged, self._committer.acknowledged_s
         if not acknowledged or time.monotonic() - since_s > _MARK_AGE_S:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import psycopg
+import pytest
 
 from pledger.store.postgres import PostgresStore, open_postgres
 from tests.conformance.harness import open_session, owned_run, signal, write
@@ -53,4 +54,58 @@ async def test_a_loss_that_is_declared_while_a_connection_asks_is_known(url: str
     async with answered_late(store, "has_losses"):
         await store.declare_loss()
     assert await store.read_losses([run.run_key]) == {run.run_key: True}
+    await store.close()
+
+
+async def no_timeline(_: object) -> None: ...
+
+
+async def reconnect(store: PostgresStore) -> None:
+    """As after a restart of the server: its next connection compares."""
+    await store._reader.close()
+    await store.read_statuses([])
+
+
+async def change(store: PostgresStore, sql: str) -> None:
+    """Behind its back. {}: the schema."""
+    with psycopg.connect(store.address.conninfo, autocommit=True) as connection:
+        connection.execute(sql.format(store.address.quoted))  # type: ignore[arg-type] # the tests' own text
+
+
+async def test_what_was_lost_is_declared_once_though_its_server_is_restarted_later(url: str) -> None:
+    """Two processes have written to the part that is gone. Who comes second finds that the loss has been declared; and
+    it does not declare what it lacks anew when it comes again, long after."""
+    first, second = await open_postgres(url), await open_postgres(url)
+    for store in (first, second):
+        await open_session(store)
+        await owned_run(store, await open_session(store), str(id(store)))
+    await change(first, "DELETE FROM {}.mark")
+    await reconnect(first)
+    assert await first.read_sessions("default") == []
+    session = await open_session(first)
+    # The server was started after that, long ago by now.
+    await change(first, "UPDATE {}.meta SET value = '1' WHERE name = 'declared_ms'")
+    for _ in range(2):
+        await reconnect(second)
+        assert [row.session_key for row in await first.read_sessions("default")] == [session]
+    await first.close()
+    await second.close()
+
+
+@pytest.mark.parametrize("tells", [True, False], ids=["timeline", "no timeline"])
+async def test_what_is_lost_after_a_loss_is_declared_too(
+    url: str, monkeypatch: pytest.MonkeyPatch, tells: bool
+) -> None:
+    """tells: whether the server shows its timeline; those of some clouds do not."""
+    if not tells:
+        for module in ("links", "store"):
+            monkeypatch.setattr(f"pledger.store.postgres.{module}.timeline", no_timeline)
+    store = await open_postgres(url)
+    for workflow_id in ("before", "after"):
+        await owned_run(store, await open_session(store), workflow_id)
+        await reconnect(store)
+        assert len(await store.read_sessions("default")) == 1
+        await change(store, "DELETE FROM {}.mark")
+        await reconnect(store)
+        assert await store.read_sessions("default") == []
     await store.close()

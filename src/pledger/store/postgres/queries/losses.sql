@@ -56,23 +56,19 @@ FROM pg_class AS key WHERE key.relkind = 'S' AND key.relnamespace = (SELECT oid 
 SELECT pg_advisory_xact_lock($1::bigint);
 
 -- name: read_timeline
--- Which line of the server's history the ledger was last seen on, and whether a loss was declared since the server
--- started.
+-- Which line of the server's history the ledger was last seen on, and when the newest loss was declared, 0 for never.
 SELECT
     (SELECT value::bigint FROM pledger.meta WHERE name = 'timeline'),
-    coalesce(
-        (SELECT value::bigint FROM pledger.meta WHERE name = 'declared_ms')
-            >= (extract(epoch FROM pg_postmaster_start_time()) * 1000)::bigint,
-        false
-    );
+    coalesce((SELECT value::bigint FROM pledger.meta WHERE name = 'declared_ms'), 0);
 
 -- name: keep_timeline
 INSERT INTO pledger.meta (name, value) VALUES ('timeline', $1)
 ON CONFLICT (name) DO UPDATE SET value = excluded.value;
 
 -- name: keep_declared
-INSERT INTO pledger.meta (name, value) VALUES ('declared_ms', pledger.now_ms()::text)
-ON CONFLICT (name) DO UPDATE SET value = excluded.value;
+-- Later than what anybody knows of, $1 among them, whatever the clock says: by that a new one is known.
+INSERT INTO pledger.meta (name, value) VALUES ('declared_ms', greatest(pledger.now_ms(), $1::bigint + 1)::text)
+ON CONFLICT (name) DO UPDATE SET value = greatest(excluded.value::bigint, meta.value::bigint + 1)::text;
 
 -- name: count_losses
 -- Open runs that may have gone on in the part that is gone, and when the newest loss was declared.
