@@ -108,13 +108,13 @@ def timers_by_a_clock_that_is_ahead(patch: pytest.MonkeyPatch) -> None:
 
 def a_clock_may_go_back(patch: pytest.MonkeyPatch) -> None:
     """The time of a run is that of the worker that has it."""
-    rule = Runs._transition
+    rule = Runs.transition
 
     def transition(self: Runs, run: ActiveRun, now_ms: int) -> InFlight | None:
         run.time_ms = 0
         return rule(self, run, now_ms)
 
-    patch.setattr(Runs, "_transition", transition)
+    patch.setattr(Runs, "transition", transition)
 
 
 def leases_go_by_the_clock_of_the_worker(patch: pytest.MonkeyPatch) -> None:
