@@ -274,12 +274,12 @@ async def claim_tasks(store: Store, session_key: int, now_ms: int = NOW, **chang
 
 
 async def claim_queued(
-    store: Store, session_key: int, now_ms: int = NOW, limit: int = 100, **rules: LimitRule
+    store: Store, session_key: int, now_ms: int = NOW, limit: int = 100, ahead: int = 0, **rules: LimitRule
 ) -> Claim:
     """With the rules of these limits; `everything` is one of the whole queue, `every_charge` one of the activity."""
     standing = {"charge": (("every_charge", ""),)} if "every_charge" in rules else {}
     queue = (("everything", ""),) if "everything" in rules else ()
-    served = Served("default", "default", ["charge", "refund"])
+    served = Served("default", "default", ["charge", "refund"], ahead=ahead)
     return await store.claim_queued(session_key, now_ms, served, limit, Bounds(rules, standing, queue))
 
 

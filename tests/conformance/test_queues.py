@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from pledger.engine.port.answers import Reply
 from pledger.engine.port.lanes import Bounds, Served
@@ -137,6 +138,41 @@ async def test_a_turn_is_of_its_queue(store: Store) -> None:
         await claim_queued(store, session, limit=1)
     await run_with_tasks(store, session, placed(3, "b"), placed(3, "b"), workflow_id="order-2")
     assert len((await claim_queued(store, session)).tasks) == 3
+
+
+# What will wait for the claimer ---------------------------------------------------------------------------------------
+
+
+async def test_what_is_claimed_ahead_holds_no_slot(store: Store) -> None:
+    """The first two may begin; of the others those before the first that needs a slot."""
+    session = await open_session(store)
+    await run_with_tasks(store, session, API, API, {}, API, {}, {})
+    api = LimitRule(concurrency=9)
+    claim = await claim_queued(store, session, limit=5, ahead=3, api=api)
+    assert ids(claim.tasks) == [3, 4, 5]
+    assert ids((await claim_queued(store, session, limit=3, ahead=3, api=api)).tasks) == []
+    assert ids((await claim_queued(store, session, limit=3, ahead=2, api=api)).tasks) == [6, 7, 8]
+
+
+async def test_what_no_slot_is_free_for_is_passed_by_ahead_as_well(store: Store) -> None:
+    session = await open_session(store)
+    await run_with_tasks(store, session, API, API, {})
+    assert ids((await claim_queued(store, session, limit=1, api=ONE)).tasks) == [3]
+    claim = await claim_queued(store, session, limit=2, ahead=2, api=ONE)
+    assert (ids(claim.tasks), claim.waits) == ([5], True)
+
+
+async def test_a_row_that_is_given_back_waits_as_before(store: Store) -> None:
+    """Nobody has begun it: its attempt is the same, and so is its place."""
+    session, other = await open_session(store), await open_session(store)
+    await run_with_tasks(store, session, {"due_ms": NOW - 5, "attempt": 2, **placed(3, "a")}, {"due_ms": NOW - 4})
+    claimed = (await claim_queued(store, session, ahead=2)).tasks
+    for row in claimed:
+        back = replace(row, state="queued", owner=None, started_ms=None)
+        assert await write(store, finish(row, outcome=None, requeue=back)) is Reply.WON
+        assert await write(store, finish(row, outcome=None, requeue=back)) is Reply.LOST
+    again = (await claim_queued(store, other)).tasks
+    assert [replace(row, owner=other) for row in claimed] == again
 
 
 # Concurrency ----------------------------------------------------------------------------------------------------------

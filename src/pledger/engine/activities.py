@@ -21,13 +21,14 @@ from pledger.engine.admission import Admission
 from pledger.engine.attempt import Attempt
 from pledger.engine.executors import Executors
 from pledger.engine.heartbeats import Heartbeats
+from pledger.engine.held import Held
 from pledger.engine.outcomes import SHUTDOWN, Outcomes, Runs
 from pledger.engine.port.answers import Reply
 from pledger.engine.port.operations import PutTask
 from pledger.engine.port.records import TaskRow
 from pledger.engine.slots import Slots
 from pledger.engine.steps import Recorded, Steps, Unkept
-from pledger.engine.task_rows import TaskRows, decode_command, decode_failure, encode_record
+from pledger.engine.task_rows import TaskRows, decode_command, decode_failure, encode_record, identity_of
 from pledger.engine.time_outs import TimeOuts, out_of_time
 from pledger.engine.under_way import UnderWay
 from pledger.engine.verdicts import cancelled, cancelled_unstarted, worker_lost
@@ -52,7 +53,7 @@ class Activities:
     """The attempts of one worker.
 
     definitions: what it knows, which a test may add to. rows: those of its attempts. admission: which may start beside
-    their runs. under_way: those that run.
+    their runs. under_way: those that run. held: rows that wait for a slot here.
     """
 
     def __init__(
@@ -91,6 +92,8 @@ class Activities:
         )
         self.admission = Admission(bounds, self._slots, budgets)
         self.under_way = UnderWay(loop, self.rows)
+        self.held = Held(self._slots, loop, begin=self._begin_held, give_back=self.rows.give_back)
+        self._session_key = session_key
         self._budgets = budgets
         self._clock = clock
         self._loop = loop
@@ -138,6 +141,24 @@ class Activities:
         else:
             self._start(attempt)
 
+    def take_claimed(self, row: TaskRow) -> None:
+        """The same as far as there is a slot; a row that was claimed ahead waits for one."""
+        judged = row.lost or row.cancel_requested  # takes none
+        if judged or self._slots.has_room(row.activity_type):
+            self.start_claimed(row, identity_of(row))
+        else:
+            self.held.keep(row)
+
+    def _begin_held(self, row: TaskRow) -> None:
+        """Its clocks start now, as if it had been claimed now."""
+        now_ms = self._clock.now_ms()
+        if row.owner != self._session_key():
+            return  # the lease is lost, and the row with it
+        if row.expires_ms is not None and row.expires_ms <= now_ms:
+            self.rows.give_back(row)  # where it has waited too long, as it would have there
+        else:
+            self.start_claimed(msgspec.structs.replace(row, started_ms=now_ms), identity_of(row))
+
     def settle_lost(self, row: TaskRow, identity: RunIdentity) -> None:
         """A row says that this session runs an attempt, and it does not: it counts as lost."""
         self._end(self._claimed(row, identity), worker_lost(row.attempt))
@@ -145,7 +166,9 @@ class Activities:
     def knows(self, row: TaskRow) -> bool:
         """Whether the attempt of a started row runs here, or what became of it is being written."""
         attempt = self._attempts.get((row.run_key, row.event_id))
-        return (attempt is not None and attempt.number >= row.attempt) or self.rows.is_overtaking(row)
+        if attempt is not None and attempt.number >= row.attempt:
+            return True
+        return self.rows.is_overtaking(row) or self.held.knows(row)
 
     def _claimed(self, row: TaskRow, identity: RunIdentity) -> Attempt:
         """The attempt of a row that this session owns; it takes a slot."""
@@ -293,6 +316,8 @@ class Activities:
             attempt.timer.cancel()
         if self._attempts.get((attempt.run_key, attempt.event_id)) is attempt:
             del self._attempts[attempt.run_key, attempt.event_id]
+        if attempt.row is not None:
+            self.held.ended(attempt.definition.name)
         if attempt.task is None:
             self._slots.give(attempt.definition.name)
         if self.under_way.waiters:
@@ -321,6 +346,7 @@ class Activities:
         """Ask a running attempt to stop, and have no further one; whether it runs here."""
         attempt = self._attempts.get((run_key, event_id))
         if attempt is None:
+            self.held.cancel(run_key, event_id)
             return False
         attempt.cancel_requested = True
         if attempt.ending is None:
@@ -355,9 +381,15 @@ class Activities:
 
     def stop_claimed(self, reason: str) -> None:
         """The rows of these attempts are somebody else's now: their outcome no longer counts, so they stop."""
+        self.held.forget()
         for attempt in self.under_way.all():
             if attempt.row is not None and attempt.ending is None:
                 self._time_outs.stop(attempt, cancelled(reason))
+
+    def leave(self) -> None:
+        """The worker goes: nothing more is placed here, and what has not begun goes back."""
+        self.admission.leaving = True
+        self.held.leave()
 
     def interrupt(self) -> None:
         """The worker goes: stop what still runs and queue it for another one, as an attempt that failed here."""
@@ -369,5 +401,6 @@ class Activities:
                 self._end(attempt, failure)
 
     def close(self) -> None:
+        self.held.stop()
         self._time_outs.close()
         self._executors.close()

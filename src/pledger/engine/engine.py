@@ -217,7 +217,7 @@ class Engine:
     async def stop(self, grace_s: float) -> None:
         """Claim nothing more, let attempts finish for `grace_s`, hand the runs back, give the lease up."""
         self._stopping = True
-        self.activities.admission.leaving = True
+        self.activities.leave()
         try:
             await self._sweeper.stop()
             await self._intake.stop()

@@ -19,7 +19,7 @@ from pledger.engine.mail import MailReader
 from pledger.engine.port.answers import Answer, Reply
 from pledger.engine.port.lanes import Claim, Served
 from pledger.engine.port.operations import LogAttempts
-from pledger.machine.identity import RunIdentity
+from pledger.engine.task_rows import identity_of
 
 if TYPE_CHECKING:
     from pledger.engine.activities import Activities
@@ -200,7 +200,7 @@ class Intake:
 
     async def _look(self, now_ms: int, held: list[int]) -> None:
         """See to all that the store holds for this worker. Mostly that is nothing, and took one question."""
-        place = (self._namespace, self._task_queue)
+        place, looked_at = (self._namespace, self._task_queue), self._loop.time()
         outlook = await self._store.look(self._session_key(), now_ms, *place, self._runs.codes, held)
         self._runs.pauses.learn(outlook.pauses, outlook.paused)
         if outlook.overdue:
@@ -222,7 +222,8 @@ class Intake:
                 now_ms,
                 functools.partial(self._claim_in_order, self._store.claim_queued)
                 if self._has_order(outlook)
-                else self._store.claim_tasks,
+                else self._claim_oldest,
+                looked_at,
             )
             taken = tasks + await self._claim_runs(now_ms, self._store.claim_runs)
             if taken:
@@ -250,23 +251,38 @@ class Intake:
         self._looked_at = self._looked_at + CLAIM_MAX if len(part) == CLAIM_MAX else 0
         return part
 
-    async def _claim_tasks(self, now_ms: int, claim: Callable[..., Awaitable[list[TaskRow]]]) -> int:
-        """Start what is due and may start here; how many. They come before runs: they finish what has begun."""
-        place = (self._namespace, self._task_queue)
-        started = 0
+    async def _claim_tasks(
+        self, now_ms: int, claim: Callable[..., Awaitable[list[TaskRow]]], looked_at: float | None = None
+    ) -> int:
+        """Start what is due and may start here; how many. They come before runs: they finish what has begun.
+
+        looked_at: when this was looked for, where something may be claimed ahead.
+        """
+        activities, started = self._activities, 0
+        admission, held = activities.admission, activities.held
         self._tasks_wait = False
-        for types, free in self._activities.admission.slots.claimable():
+        for types, free in admission.slots.claimable():
             slots = max(0, min(free, CLAIM_MAX))
+            ahead = 0 if looked_at is None else min(held.room(types), CLAIM_MAX - slots)
             tasks = []
-            if slots:
-                with self._activities.admission.slots.kept(types, slots):
-                    tasks = await claim(self._session_key(), now_ms, *place, types, slots)
+            if slots + ahead:
+                with admission.slots.kept(types, slots):
+                    tasks = await claim(self._session_key(), now_ms, types, slots, ahead)
+            if tasks and looked_at is not None:
+                held.claimed(types, self._loop.time() - looked_at)
             for task in tasks:
-                self._activities.start_claimed(task, _identity_of(task))
+                activities.take_claimed(task)
             started += len(tasks)
-            self._tasks_wait = self._tasks_wait or len(tasks) == slots
-        self._activities.admission.queue_waits = self._tasks_wait
+            self._tasks_wait = self._tasks_wait or len(tasks) >= slots
+        admission.queue_waits = self._tasks_wait
         return started
+
+    async def _claim_oldest(
+        self, session_key: int, now_ms: int, types: list[str], slots: int, ahead: int
+    ) -> list[TaskRow]:
+        """Of rows that state nothing but their age."""
+        place = (self._namespace, self._task_queue)
+        return await self._store.claim_tasks(session_key, now_ms, *place, types, slots + ahead)
 
     def _has_order(self, outlook: Outlook) -> bool:
         """Whether there is more to a claim than age: rows stand in lanes, or activities have limits."""
@@ -277,14 +293,14 @@ class Intake:
         claim_queued: Callable[..., Awaitable[Claim]],
         session_key: int,
         now_ms: int,
-        namespace: str,
-        task_queue: str,
         types: list[str],
         slots: int,
+        ahead: int,
     ) -> list[TaskRow]:
-        """As `claim_tasks` of the store, of all rows, by a verb that goes by their order and their limits."""
-        served, asked_at = Served(namespace, task_queue, types), self._loop.time()
-        claim = await claim_queued(session_key, now_ms, served, slots, self._activities.admission.bounds)
+        """The same of all rows, by a verb that goes by their order and their limits."""
+        served, asked_at = Served(self._namespace, self._task_queue, types, ahead=ahead), self._loop.time()
+        bounds = self._activities.admission.bounds
+        claim = await claim_queued(session_key, now_ms, served, slots + ahead, bounds)
         self._limits_wait = self._limits_wait or claim.waits
         if self._activities.admission.budgets is not None:
             self._activities.admission.budgets.learn(claim.dependencies, asked_at)
@@ -319,7 +335,7 @@ class Intake:
         for task in [each for each in tasks if not self._knows_task(each)]:
             for now in await self._store.read_tasks(task.run_key):
                 if _is_same_attempt(now, task) and session_key == self._session_key() and not self._knows_task(now):
-                    self._activities.settle_lost(now, _identity_of(now))
+                    self._activities.settle_lost(now, identity_of(now))
 
     def _knows_run(self, run_key: int) -> bool:
         return run_key in self._runs.active or run_key in self._runs.leaving.run_keys or run_key in self._loading
@@ -358,13 +374,3 @@ def _is_same_attempt(now: TaskRow, task: TaskRow) -> bool:
     """Whether the row still says that the session of `task` runs that attempt. What else is in it may have changed: its
     run may have asked it to stop."""
     return (now.event_id, now.attempt, now.state, now.owner) == (task.event_id, task.attempt, "started", task.owner)
-
-
-def _identity_of(task: TaskRow) -> RunIdentity:
-    return RunIdentity(
-        namespace=task.namespace,
-        workflow_id=task.workflow_id,
-        run_id=task.run_id,
-        workflow_type=task.workflow_type,
-        task_queue=task.task_queue,
-    )

@@ -225,6 +225,9 @@ class Runs:
     def ended(self) -> None:
         self._listener.attempts_ended()
 
+    def in_doubt(self) -> None:
+        self._listener.in_doubt()
+
     def arm(self, run: ActiveRun) -> None:
         """Have the run rung when it is due."""
         due_ms = run.due_ms()

@@ -8,17 +8,21 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
     from pledger.machine.definitions import ActivityDefinition
+
+Kind: TypeAlias = tuple[bool, bool]
+"""(takes a thread, takes a connection for transactions): those of one kind have the same room."""
 
 
 class Slots:
     """definitions: the activities of the worker, which a test may add to. transactions_max: attempts that may hold one
     of the worker's connections for transactions.
 
-    freed: called when there is room for a kind of attempt after there was none.
+    freed: called when there is room for a kind of attempt after there was none. refill: called before that, whenever a
+    slot is given, while there is somebody who waits for one; else None.
     """
 
     def __init__(
@@ -33,7 +37,9 @@ class Slots:
         self._attempts = attempts_max
         self._threads = threads_max
         self._transactions = transactions_max
+        self._max = (attempts_max, threads_max, transactions_max)
         self.freed: Callable[[], None] = lambda: None
+        self.refill: Callable[[], None] | None = None
 
     def has_room(self, activity_type: str) -> bool:
         """Whether one more of this activity may start; False for one that is not known here."""
@@ -75,13 +81,15 @@ class Slots:
         if definition.transaction is not None:
             self._transactions += 1
             was_full = was_full or self._transactions == 1
+        if self.refill is not None:
+            self.refill()
         if was_full:
             self.freed()
 
     @contextlib.contextmanager
     def kept(self, types: list[str], count: int) -> Iterator[None]:
         """While a claim of so many of these is on its way, nobody else takes their room."""
-        is_threaded, has_transaction = self._kind(types[0]) if types else (False, False)
+        is_threaded, has_transaction = self.kind(types[0]) if types else (False, False)
         threads, transactions = count * is_threaded, count * has_transaction
         self._attempts -= count
         self._threads -= threads
@@ -95,14 +103,19 @@ class Slots:
 
     def claimable(self) -> Iterator[tuple[list[str], int]]:
         """(activity types, how many of them may start) of each kind: ask for the next once the one before is taken."""
-        kinds: dict[tuple[bool, bool], list[str]] = {}
+        kinds: dict[Kind, list[str]] = {}
         for name in self._definitions:
-            kinds.setdefault(self._kind(name), []).append(name)
+            kinds.setdefault(self.kind(name), []).append(name)
         for (is_threaded, has_transaction), names in sorted(kinds.items()):
             room = min(self._attempts, self._threads) if is_threaded else self._attempts
             yield names, min(room, self._transactions) if has_transaction else room
 
-    def _kind(self, activity_type: str) -> tuple[bool, bool]:
-        """(takes a thread, takes a connection for transactions): those of one kind have the same room."""
+    def kind(self, activity_type: str) -> Kind:
         definition = self._definitions[activity_type]
         return definition.executor != "async", definition.transaction is not None
+
+    def most(self, kind: Kind) -> int:
+        """How many of a kind there are, free or not."""
+        attempts, threads, transactions = self._max
+        is_threaded, has_transaction = kind
+        return min(attempts, threads if is_threaded else attempts, transactions if has_transaction else attempts)

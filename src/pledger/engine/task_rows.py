@@ -18,6 +18,7 @@ from pledger.engine.port.operations import FinishTask, LogAttempts, PutTask
 from pledger.engine.port.records import AttemptRecord, TaskRow
 from pledger.history.events import ActivityCompleted, ActivityFailed, ScheduleActivity
 from pledger.history.failures import Failure
+from pledger.machine.identity import RunIdentity
 
 if TYPE_CHECKING:
     import asyncio
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from pledger.engine.committer import Committer
     from pledger.engine.port.answers import Answer
     from pledger.engine.session import LedgerClock
-    from pledger.machine.identity import RunIdentity
 
 logger = logging.getLogger("pledger.engine")
 
@@ -99,6 +99,16 @@ def queued_row(
     )
 
 
+def identity_of(task: TaskRow) -> RunIdentity:
+    return RunIdentity(
+        namespace=task.namespace,
+        workflow_id=task.workflow_id,
+        run_id=task.run_id,
+        workflow_type=task.workflow_type,
+        task_queue=task.task_queue,
+    )
+
+
 class Runs(Protocol):
     """What rows ask of the runs of this worker, and tell them."""
 
@@ -116,6 +126,10 @@ class Runs(Protocol):
 
     def ended(self) -> None:
         """An attempt that had a row is over, and so are its slots."""
+        ...
+
+    def in_doubt(self) -> None:
+        """A row may be this session's, and nobody here knows of it."""
         ...
 
 
@@ -207,6 +221,19 @@ class TaskRows:
             held.append((attempt, finish))
             return
         self._committer.submit(finish, lambda answer: self._finished(attempt, finish, answer))
+
+    def give_back(self, row: TaskRow) -> None:
+        """Put a claimed row whose attempt has not begun into the queue again, as it was. Once: see `held`."""
+        queued = msgspec.structs.replace(row, state="queued", owner=None, started_ms=None)
+        assert row.owner is not None
+        finish = FinishTask(row.run_key, row.event_id, row.attempt, row.owner, None, queued)
+        self._committer.submit(finish, lambda answer: self._given_back(queued, answer))
+
+    def _given_back(self, row: TaskRow, answer: Answer) -> None:
+        if answer is Reply.WON:
+            self._runs.requeued(row)
+        elif isinstance(answer, Exception):
+            self._runs.in_doubt()
 
     def _finished(self, attempt: Attempt, finish: FinishTask, answer: Answer) -> None:
         if isinstance(answer, errors.StoreUnavailableError):

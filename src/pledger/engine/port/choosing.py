@@ -20,8 +20,8 @@ from pledger.history.placement import LimitRule, LimitUse
 BEHIND_MS: Final = 10_000
 
 
-def choose(found: Situation, bounds: Bounds, room: int) -> Choice:
-    """Which of the heads start now, `room` of them at most."""
+def choose(found: Situation, bounds: Bounds, room: int, ahead: int = 0) -> Choice:
+    """Which of the heads start now, `room` of them at most. ahead: see Served."""
     choice = Choice()
     limits = _Limits(found, bounds, choice)
     gates = Gates(found, bounds, choice, limits.in_use)
@@ -44,9 +44,10 @@ def choose(found: Situation, bounds: Bounds, room: int) -> Choice:
     for share, lines in shares.items():
         heapq.heapify(lines)
         heapq.heappush(queue, (share[0], turns.next(share), lines[0][0], share))
-    while queue and len(choice.grants) < room:
+    while queue and len(choice.grants) < room and not limits.was_next:
         _, _, _, share = heapq.heappop(queue)
         lines = shares[share]
+        limits.is_ahead = len(choice.grants) >= room - ahead
         taken = _take_first(lines, gates, limits, choice)
         if taken is not None:
             turns.take(share, taken.weight)
@@ -62,6 +63,8 @@ def _take_first(lines: list[tuple[Any, int, Line]], gates: Gates, limits: _Limit
         if gates.hold_up(line):
             continue
         slots = limits.take(line.uses)
+        if limits.was_next:
+            break
         if slots is None:
             continue
         gates.pass_through(line)
@@ -98,7 +101,10 @@ class _Turns:
 
 
 class _Limits:
-    """What is left of the limits while grants are given."""
+    """What is left of the limits while grants are given.
+
+    is_ahead: nothing takes any of it now, see Served. was_next: something might have, and nobody goes before that.
+    """
 
     def __init__(self, found: Situation, bounds: Bounds, choice: Choice) -> None:
         self._now_ms = found.store_ms
@@ -109,6 +115,7 @@ class _Limits:
             for name in bounds.rules.keys() | found.overrides.keys()
         }
         self._gates = choice.seen
+        self.is_ahead = self.was_next = False
         self._taken: dict[LimitUse, set[int]] = defaultdict(set)
         for slot in found.slots.values():
             if slot.live:
@@ -145,6 +152,9 @@ class _Limits:
                     self._choice.is_due_by(int(at_ms) + 1)
                     return None
                 starts.append((use, full_ms + rule.interval_ms))
+        if self.is_ahead and uses:
+            self.was_next = True
+            return None
         for limit, key, number in slots:
             self._taken[limit, key].add(number)
         self._choice.full_ms.update(starts)

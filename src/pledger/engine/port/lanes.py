@@ -98,12 +98,13 @@ class Bounds(Record, frozen=True):
 
 class Served(Record, frozen=True):
     """What a worker takes from: the activities that it knows, in its queue. lifted: pauses, by their keys, that do not
-    stand in its way."""
+    stand in its way. ahead: so many of the rows, the last ones, will wait for it: none of them may hold a slot."""
 
     namespace: str
     task_queue: str
     activity_types: Sequence[str]
     lifted: Sequence[int] = ()
+    ahead: int = 0
 
 
 class Claim(Record, frozen=True):

@@ -39,7 +39,7 @@ def claim_queued(state: State, session_key: int, now_ms: int, served: Served, li
         {priority: each for (queue, priority), each in queues.clocks.items() if queue == task_queue},
         state.dependencies.get(namespace, {}),
     )
-    choice = choosing.choose(found, bounds, limit)
+    choice = choosing.choose(found, bounds, limit, served.ahead)
     _note(queues, task_queue, session_key, choice)
     state.dependencies.setdefault(namespace, {}).update(choice.dependencies)
     for head, lane in choice.aside:

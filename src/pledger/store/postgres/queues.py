@@ -139,7 +139,7 @@ class _Ask:
     async def claim(self, connection: Connection) -> Claim:
         self.was_overtaken = False
         found = await self._find(connection)
-        choice = Choice() if found is None else choosing.choose(found, self._bounds, self._limit)
+        choice = Choice() if found is None else choosing.choose(found, self._bounds, self._limit, self._served.ahead)
         if found is not None and choice.grants:
             locked = await self._lock(connection, choice.grants)
             choice = self._keep(found, choice, [grant for grant in choice.grants if _row(grant) in locked])
@@ -156,7 +156,7 @@ class _Ask:
             return choice
         self.was_overtaken = True
         found.heads = [grant.head for grant in won]
-        again = choosing.choose(found, self._bounds, self._limit)
+        again = choosing.choose(found, self._bounds, self._limit, self._served.ahead)
         again.grants = won  # which keep the slots that they have, or are about to take
         return again
 

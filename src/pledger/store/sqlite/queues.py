@@ -145,7 +145,7 @@ class SqliteQueues(SqliteHandle):
 def _choose(reader: Reader, ask: Ask) -> Choice:
     windows, now_ms, _, served, bounds, limit = ask
     was_cut = _has_window(windows, served)
-    choice = choosing.choose(_read(reader, *ask), bounds, limit)
+    choice = choosing.choose(_read(reader, *ask), bounds, limit, served.ahead)
     queue_rows.look_on(choice, now_ms, was_cut=was_cut, is_cut=_has_window(windows, served))
     return choice
 
