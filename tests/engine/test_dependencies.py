@@ -330,7 +330,9 @@ async def test_one_name_has_one_set_of_numbers() -> None:
     async def refund() -> None: ...
 
     async with connect("memory://") as client:
-        with pytest.raises(UsageError, match="the retry budget 'bank' is stated twice, with different numbers"):
+        with pytest.raises(
+            UsageError, match=r"'pay' and activity 'refund' state the retry budget 'bank' .*: ratio 0.1 and 0.2\. "
+        ):
             Worker(client, activities=[pay, refund])
 
 

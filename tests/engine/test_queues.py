@@ -549,8 +549,23 @@ async def test_one_limit_with_two_numbers_is_refused() -> None:
     async def two() -> None: ...
 
     async with connect("memory://") as client:
-        with pytest.raises(UsageError, match="the limit 'api' is stated twice, with different numbers"):
+        with pytest.raises(
+            UsageError, match=r"'one' and activity 'two' state the limit 'api' .*: concurrency 1 and 2\."
+        ):
             Worker(client, activities=[one, two])
+        with pytest.raises(UsageError, match=r"'one' and queue_limits state the limit 'api' .*: rate none and 5"):
+            Worker(client, activities=[one], queue_limits=[Limit("api", concurrency=1, rate=5)])
+
+
+@pytest.mark.parametrize(
+    ("key", "says"), [("x" * 201, "has 201 characters, the most is 200"), ("a\1b", "holds characters that cannot be")]
+)
+def test_a_key_that_cannot_stand_in_an_index_says_whose_it_is(key: str, says: str) -> None:
+    @activity.defn(limits=[Limit("customer", concurrency=1, key=lambda name: name)])
+    async def serve(name: str) -> None: ...
+
+    with pytest.raises(InvalidPolicyError, match=f"key of limit 'customer' of activity 'serve'.* {says}.*use a digest"):
+        serve.uses((key,), {})
 
 
 async def test_a_limit_of_a_queue_has_no_key() -> None:

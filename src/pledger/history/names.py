@@ -16,4 +16,4 @@ def check_text(given: str, what: str) -> None:
             f"the {what} has {len(given)} characters, the most is {NAME_CHARACTERS_MAX}; use a digest"
         )
     if "\0" in given or not given.isprintable():
-        raise InvalidPolicyError(f"the {what}, {given!r}, holds characters that cannot be printed")
+        raise InvalidPolicyError(f"the {what}, {given!r}, holds characters that cannot be printed; use a digest")

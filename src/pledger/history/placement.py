@@ -65,7 +65,7 @@ class Priority:
                 f"Priority(priority_key={self.priority_key}) must be from 1 (first) to {LOWEST_PRIORITY}"
             )
         if self.fairness_key is not None:
-            check_text(self.fairness_key, "fairness_key")
+            check_text(self.fairness_key, "fairness_key of a Priority")
         if self.fairness_weight is not None and not least <= self.fairness_weight <= most:
             raise InvalidPolicyError(
                 f"Priority(fairness_weight={self.fairness_weight}) must be from {least:g} to {most:g}"
@@ -103,7 +103,7 @@ class Limit:
     def __post_init__(self) -> None:
         if not self.name:
             raise InvalidPolicyError("Limit(name='') needs a name: of what is bounded")
-        check_text(self.name, "name")
+        check_text(self.name, "name of a limit")
         if self.concurrency is None and self.rate is None:
             raise InvalidPolicyError(f"Limit({self.name!r}) bounds nothing: give it concurrency=..., rate=... or both")
         if self.concurrency is not None and self.concurrency < 1:
@@ -166,10 +166,10 @@ def place(priority: Priority | None, limits: tuple[LimitUse, ...] = ()) -> Place
 _PLAIN: Final = Placement()
 
 
-def use_of(limit: Limit, args: tuple[Any, ...], kwargs: dict[str, Any]) -> LimitUse:
-    """What a call of an activity counts for. Raises InvalidPolicyError for a key that is too long."""
+def use_of(activity_type: str, limit: Limit, args: tuple[Any, ...], kwargs: dict[str, Any]) -> LimitUse:
+    """What a call of an activity counts for. Raises InvalidPolicyError for a key that cannot stand in an index."""
     if limit.key is None:
         return (limit.name, "")
     key = str(limit.key(*args, **kwargs))
-    check_text(key, f"key of limit {limit.name!r}")
+    check_text(key, f"key of limit {limit.name!r} of activity {activity_type!r}")
     return (limit.name, key)

@@ -146,7 +146,7 @@ class ActivityDefinition(Generic[P, R]):
 
     def uses(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[LimitUse, ...]:
         """What a call counts for."""
-        return tuple(use_of(limit, args, kwargs) for limit in self.limits)
+        return tuple(use_of(self.name, limit, args, kwargs) for limit in self.limits)
 
     def __repr__(self) -> str:
         return f"<activity {self.name!r}>"
