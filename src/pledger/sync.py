@@ -170,8 +170,15 @@ class SyncClient:
         limits: tuple[LimitSummary, ...] = self._wait(self._client.limits())
         return limits
 
-    def set_limit(self, name: str, **numbers: Any) -> None:
-        self._wait(self._client.set_limit(name, **numbers))
+    def set_limit(
+        self,
+        name: str,
+        *,
+        concurrency: int | None = None,
+        rate: float | None = None,
+        per: timedelta = timedelta(seconds=1),
+    ) -> None:
+        self._wait(self._client.set_limit(name, concurrency=concurrency, rate=rate, per=per))
 
     def reset_limit(self, name: str) -> None:
         self._wait(self._client.reset_limit(name))

@@ -47,9 +47,10 @@ class Worker:
     histories; by default computed from the sources of the workflows and what they import.
     verify: the share of finished runs that is replayed and compared. deadlock_timeout: workflow code that does not wait
     for so long is interrupted and its run blocked; None: never.
-    max_history_events: a run at this bound is parked with its state intact. payload_bytes_max: of one
-    value; None for that of the client. queue_limits: what all activities of the queue must not exceed over all workers
-    of it; each of these workers has to state them.
+    max_history_events: a run at this bound is parked with its state intact. payload_bytes_max: of one value; None for
+    that of the client.
+    queue_limits: what all activities of the queue must not exceed over all workers of it; each of these workers has to
+    state them.
     paused: pause the namespace, unless it is, before anything is taken: after an incident. See `Client.resume`.
     retention: how long finished runs of its workflows are kept where those say nothing else; timedelta.max: for ever.
     secrets: where the values of the secrets come from that its activities declare, asked in this order:

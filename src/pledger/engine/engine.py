@@ -7,7 +7,6 @@ import asyncio
 import functools
 import logging
 import random
-from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from pledger import errors
@@ -28,7 +27,7 @@ from pledger.engine.watchdog import Watchdog
 from pledger.history.events import Command, RunStarted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from pledger.engine.connection import Connection
     from pledger.engine.port.operations import StartRun

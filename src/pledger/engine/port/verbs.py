@@ -126,18 +126,21 @@ class Queues(Protocol):
     async def claim_queued(self, session_key: int, now_ms: int, served: Served, limit: int, bounds: Bounds) -> Claim:
         """As `Tasks.claim_tasks`, of all rows, in the order and within the limits that `choosing.choose` gives.
 
-        What its dependency holds up is set aside, and what they have let through is noted. The slots are taken in the
-        same transaction. A slot whose attempt does not run any more is free, whatever has
-        ended it: so whoever ends an attempt, or a session, frees its slots by that.
+        In the same transaction as the rows are started their slots are taken, tokens and turns are paid, rows that a
+        dependency holds up are set aside in lanes of their own, and each dependency counts what it has let through. A
+        slot whose attempt does not run any more is free, whatever has ended it: so whoever ends an attempt, or a
+        session, frees its slots by that. Durable before it returns, as `Tasks.claim_tasks` is. A session that is gone
+        gets an empty claim.
         """
         ...
 
     async def state_limits(self, namespace: str, rules: Mapping[str, LimitRule]) -> None:
-        """What the code of a worker says; for those who look."""
+        """What the code of a worker says; for those who look. A power cut may take it: the next worker says it anew."""
         ...
 
     async def override_limit(self, namespace: str, name: str, override: LimitRule | None) -> None:
-        """Other numbers than those of the code, from the next claim on; None: those of the code again."""
+        """Other numbers than those of the code, from the next claim on; None: those of the code again. Durable before
+        it returns."""
         ...
 
     async def read_limits(self, namespace: str) -> list[LimitRow]:

@@ -44,11 +44,10 @@ class State:
     open_runs: keys of the runs in `runs` that are not closed. newest: the run keys of each (namespace, workflow_id),
     oldest first. inboxes: the messages of each chain by message_key. message_keys: which message has an id in a chain.
     unkept: keys of messages whose id needs no memory beyond delivery. wakes: owned runs that another process wrote to.
-    tried: of runs that were blocked, the event at which that was, and the codes that failed there.
-    queues: what limits and fairness go by, of each namespace. dependencies: by name, of each namespace.
-    leftovers: forgotten runs that still have some of their history. duties: (owner, until_ms) of each chore, by
-    namespace and name. losses: see `Losses.read_losses`. listeners: called with the handle that wrote, after
-    every write.
+    tried: of runs that were blocked, the event at which that was, and the codes that failed there. queues: what limits
+    and fairness go by, of each namespace. dependencies: by name, of each namespace. leftovers: forgotten runs that
+    still have some of their history. duties: (owner, until_ms) of each chore, by namespace and name. losses: see
+    `Losses.read_losses`. listeners: called with the handle that wrote, after every write.
     """
 
     clock: Callable[[], int] = system_clock

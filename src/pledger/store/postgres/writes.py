@@ -43,9 +43,8 @@ BY_ROW: Final = (
 
 class Writes:
     """rows: of each statement of BY_ROW. closed: runs that closed. let_go: runs that nobody owns any more, closed ones
-    among them. due: ownerless runs that have news; woken: owned ones. tried: of
-    blocked runs, and by which code. forgotten: consumed messages. said: what other
-    processes are told once it is committed."""
+    among them. due: ownerless runs that have news; woken: owned ones. tried: of blocked runs, and by which code.
+    forgotten: consumed messages. said: what other processes are told once it is committed."""
 
     def __init__(self) -> None:
         self.rows: dict[str, list[Row]] = {}

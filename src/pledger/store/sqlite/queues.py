@@ -37,13 +37,15 @@ class SqliteQueues(SqliteHandle):
 
     async def claim_queued(self, session_key: int, now_ms: int, served: Served, limit: int, bounds: Bounds) -> Claim:
         ask = (self._windows, now_ms, self._now(), served, bounds, limit)
-        # Looked at first without the write lock: what is limited is mostly not to be had.
+        # Looked at first without the write lock: what is limited is mostly not to be had. A look that is all there is
+        # moves the windows on.
         self._check_open()
         windows = dict(self._windows)
         choice = _choose(self._database, ask)
         if choice.is_nothing:
             return choice.claim([])
-        # That was but a look: the claim goes over the same lanes, and it is what moves the windows on.
+        # The claim goes over the same lanes once more: so the windows stand where they stood before the look, and it is
+        # the claim that moves them.
         self._windows = windows
 
         def claim(cursor: Cursor) -> Claim:
