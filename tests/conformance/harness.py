@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from pledger.engine.port.answers import Answer, Started
+from pledger.engine.port.answers import Answer, Reply, Started
 from pledger.engine.port.lane_text import lane_of
 from pledger.engine.port.lanes import Bounds, Claim, Served
-from pledger.engine.port.operations import Append, Operation, Send, StartRun, Terminate
+from pledger.engine.port.operations import Append, FinishTask, Operation, Send, StartRun, Terminate
 from pledger.engine.port.records import Outlook, Request, RunRow, TaskRow
 from pledger.engine.port.verbs import Store
 from pledger.history.placement import LimitRule, Placement
@@ -221,6 +221,11 @@ def task(run: RunRow, event_id: int = 1, **changes: Any) -> TaskRow:
     return TaskRow(**fields | changes)
 
 
+def finish(row: TaskRow, **changes: Any) -> FinishTask:
+    assert row.owner is not None
+    return FinishTask(row.run_key, row.event_id, row.attempt, row.owner, **{"outcome": b"result"} | changes)
+
+
 # Short ways to a situation --------------------------------------------------------------------------------------------
 
 
@@ -244,6 +249,13 @@ async def owned_run(store: Store, session_key: int, workflow_id: str = "order-1"
     answer = await write(store, operation)
     assert isinstance(answer, Started), answer
     return await store.read_run(answer.run_key)
+
+
+async def run_with_tasks(store: Store, session: int, *tasks: dict[str, Any], workflow_id: str = "order-1") -> RunRow:
+    run = await owned_run(store, session, workflow_id)
+    rows = [task(run, n, **changes) for n, changes in enumerate(tasks, 3)]
+    assert await write(store, append(run, tasks=rows)) is Reply.WON
+    return await store.read_run(run.run_key)
 
 
 async def ownerless_run(store: Store, workflow_id: str = "order-1", **changes: Any) -> RunRow:
@@ -286,6 +298,15 @@ async def claim_queued(
 def placed(priority: int = 3, key: str = "", weight: float = 1.0, *limits: tuple[str, str]) -> dict[str, Any]:
     """What a task row says of its place."""
     return {"lane": lane_of(Placement(priority, key, weight, limits)), "weight": weight}
+
+
+#: Of an activity under the limit `api`.
+API = placed(3, "", 1.0, ("api", ""))
+
+
+def ids(rows: list[TaskRow]) -> list[int]:
+    """The events of activities, in the order of their rows."""
+    return [row.event_id for row in rows]
 
 
 async def look(store: Store, session_key: int, now_ms: int = NOW, **changes: Any) -> Outlook:

@@ -10,7 +10,7 @@ from pledger.engine.port.dependencies import Ask, Stated
 from pledger.engine.port.lane_text import held_up_by
 from pledger.engine.port.lanes import Bounds, Claim, Served
 from pledger.engine.port.pauses import Scope
-from pledger.engine.port.records import PlaceRow, TaskRow
+from pledger.engine.port.records import PlaceRow
 from pledger.engine.port.verbs import Store
 from pledger.history.budget import BudgetRule
 from pledger.history.placement import LimitRule
@@ -20,14 +20,16 @@ from tests.conformance.harness import (
     Clock,
     Ledger,
     claim_tasks,
+    finish,
+    ids,
     look,
     open_session,
     placed,
+    run_with_tasks,
     terminate,
     without_weights,
     write,
 )
-from tests.conformance.test_tasks import finish, run_with_tasks
 
 #: No calls add to it: one retry a second.
 RULE = BudgetRule(ratio=0.5, minimum_per_second=1.0, window_ms=10_000, minimum_calls=4, pause_ms=5_000)
@@ -59,10 +61,6 @@ async def opened(store: Store) -> Dependency:
     found = await report(store, calls=4, failed=4, last_failure="ConnectionError: refused")
     assert found.phase == "open"
     return found
-
-
-def ids(rows: list[TaskRow]) -> list[int]:
-    return [row.event_id for row in rows]
 
 
 def retries(count: int, **changes: Any) -> list[dict[str, Any]]:

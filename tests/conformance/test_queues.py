@@ -16,6 +16,7 @@ from pledger.engine.port.records import LimitRow, PlaceRow, QueueRow, RunRow, Ta
 from pledger.engine.port.verbs import Store
 from pledger.history.placement import LimitRule
 from tests.conformance.harness import (
+    API,
     LEASE_MS,
     NOW,
     Clock,
@@ -23,24 +24,21 @@ from tests.conformance.harness import (
     append,
     claim_queued,
     claim_tasks,
+    finish,
+    ids,
     look,
     open_session,
     owned_run,
     placed,
     rows_of,
+    run_with_tasks,
     task,
     terminate,
     write,
 )
-from tests.conformance.test_tasks import finish, run_with_tasks
 
 ONE = LimitRule(concurrency=1)
 TWO = LimitRule(concurrency=2)
-API = placed(3, "", 1.0, ("api", ""))
-
-
-def ids(rows: list[TaskRow]) -> list[int]:
-    return [row.event_id for row in rows]
 
 
 # Order ----------------------------------------------------------------------------------------------------------------

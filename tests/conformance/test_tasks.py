@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from msgspec.structs import replace
 
 from pledger.engine.port.answers import Reply
-from pledger.engine.port.operations import ExpireTask, FinishTask, Heartbeat, LogAttempts, PutTask, Release
-from pledger.engine.port.records import AttemptRecord, RunRow, TaskRow
+from pledger.engine.port.operations import ExpireTask, Heartbeat, LogAttempts, PutTask, Release
+from pledger.engine.port.records import AttemptRecord
 from pledger.engine.port.verbs import Store
 from tests.conformance.harness import (
     LEASE_MS,
@@ -17,25 +15,15 @@ from tests.conformance.harness import (
     Clock,
     append,
     claim_tasks,
+    finish,
     next_due_ms,
     open_session,
     owned_run,
+    run_with_tasks,
     task,
     terminate,
     write,
 )
-
-
-async def run_with_tasks(store: Store, session: int, *tasks: dict[str, Any], workflow_id: str = "order-1") -> RunRow:
-    run = await owned_run(store, session, workflow_id)
-    rows = [task(run, n, **changes) for n, changes in enumerate(tasks, 3)]
-    assert await write(store, append(run, tasks=rows)) is Reply.WON
-    return await store.read_run(run.run_key)
-
-
-def finish(row: TaskRow, **changes: Any) -> FinishTask:
-    assert row.owner is not None
-    return FinishTask(row.run_key, row.event_id, row.attempt, row.owner, **{"outcome": b"result"} | changes)
 
 
 async def test_rows_come_back_as_they_were_put(store: Store) -> None:

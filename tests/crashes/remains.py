@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import apsw
 
 from pledger.engine.port.records import RunRow
 from pledger.history import events, transition
 from pledger.machine.definitions import WorkflowDefinition
-from pledger.testing import Simulation
 from pledger.testing.audit import Auditor
 from pledger.testing.invariants import ALL
 from pledger.testing.journal import Journal, Outcome, Program, Signalled
@@ -76,7 +75,7 @@ class Remains:
     def check(self) -> None:
         """What must hold at any moment."""
         for invariant in ALL:
-            self.violations += invariant(cast("Simulation", self))
+            self.violations += invariant(self)
         for (run_id, event_id), activity in self.world.activities.items():
             what = f"{activity.activity_type} at event {event_id} of {run_id}"
             numbers = [each.number for each in activity.attempts]

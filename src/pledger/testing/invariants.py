@@ -6,8 +6,8 @@ Each invariant takes the simulation and gives what is wrong, in words. What can 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final, TypeAlias
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from pledger import errors
 from pledger.client import History
@@ -19,13 +19,37 @@ from pledger.testing.replaying import replay
 if TYPE_CHECKING:
     from pledger.engine.port.records import RunRow
     from pledger.history.transition import Transition
-    from pledger.testing.journal import Journal
+    from pledger.machine.definitions import ActivityDefinition, WorkflowDefinition
+    from pledger.store.memory import State
+    from pledger.testing.audit import Auditor
+    from pledger.testing.journal import Journal, Program
     from pledger.testing.simulation import Simulation
+    from pledger.testing.world import World
 
 Invariant: TypeAlias = "Callable[[Simulation], Sequence[str]]"
 
 
-def every_start_gives_one_run(sim: Simulation) -> list[str]:
+class Judged(Protocol):
+    """What is over, and is looked at: a simulation, or whatever else has left a ledger and what was seen beside it.
+
+    state: all that the ledger holds. world: what activities did outside. programs: what clients did, and were told.
+    """
+
+    @property
+    def state(self) -> State: ...
+    @property
+    def auditor(self) -> Auditor: ...
+    @property
+    def world(self) -> World: ...
+    @property
+    def programs(self) -> Sequence[Program]: ...
+    @property
+    def workflows(self) -> Mapping[str, WorkflowDefinition]: ...
+    @property
+    def activities(self) -> Mapping[str, ActivityDefinition[Any, Any]]: ...
+
+
+def every_start_gives_one_run(sim: Judged) -> list[str]:
     """However often a start was asked, died or was repeated: one run, and it is there."""
     found: list[str] = []
     for program in sim.programs:
@@ -40,7 +64,7 @@ def every_start_gives_one_run(sim: Simulation) -> list[str]:
     return found
 
 
-def every_message_arrives_once(sim: Simulation) -> list[str]:
+def every_message_arrives_once(sim: Judged) -> list[str]:
     """An acknowledged signal is delivered once, waits, or is recorded as undelivered; in the order of its sender. A
     refused one is never delivered; a cancel has its verdict once the run is closed."""
     found: list[str] = []
@@ -77,7 +101,7 @@ def every_message_arrives_once(sim: Simulation) -> list[str]:
     return found
 
 
-def every_outcome_told_is_true(sim: Simulation) -> list[str]:
+def every_outcome_told_is_true(sim: Judged) -> list[str]:
     """Whatever a client was told of the end of a run is its recorded end, and the same for all who asked."""
     found: list[str] = []
     for journal, row in _journals(sim):
@@ -100,7 +124,7 @@ def every_outcome_told_is_true(sim: Simulation) -> list[str]:
     return found
 
 
-def every_outcome_was_seen_outside(sim: Simulation) -> list[str]:
+def every_outcome_was_seen_outside(sim: Judged) -> list[str]:
     """A recorded result is what that attempt returned, and never more attempts are recorded than began."""
     found: list[str] = []
     for record in sim.auditor.records.by_run.values():
@@ -119,7 +143,7 @@ def every_outcome_was_seen_outside(sim: Simulation) -> list[str]:
     return found
 
 
-def every_history_is_whole(sim: Simulation) -> list[str]:
+def every_history_is_whole(sim: Judged) -> list[str]:
     """Row by row as the auditor saw it written, from the first event to the last: nothing was changed afterwards."""
     found: list[str] = []
     for run_key, row in sim.state.runs.items():
@@ -146,7 +170,7 @@ def every_history_is_whole(sim: Simulation) -> list[str]:
     return found
 
 
-def every_damage_is_found(sim: Simulation) -> list[str]:
+def every_damage_is_found(sim: Judged) -> list[str]:
     """A run whose recorded rows changed is parked, with the first of them named; a closed one stays as it is, and says
     so when it is read. What has been written over since is whole again."""
     found: list[str] = []
@@ -167,7 +191,7 @@ def every_damage_is_found(sim: Simulation) -> list[str]:
     return found
 
 
-def every_history_replays(sim: Simulation) -> list[str]:
+def every_history_replays(sim: Judged) -> list[str]:
     """The code, given the recorded inputs, asks for the recorded commands."""
     found: list[str] = []
     for row in sim.state.runs.values():
@@ -181,7 +205,7 @@ def every_history_replays(sim: Simulation) -> list[str]:
     return found
 
 
-def nothing_is_left(sim: Simulation) -> list[str]:
+def nothing_is_left(sim: Judged) -> list[str]:
     """A closed run leaves no work behind: no task, no wake-up, no waiting message; no session outlives its process."""
     state = sim.state
     closed = [row for row in state.runs.values() if row.status != "running"]
@@ -193,7 +217,7 @@ def nothing_is_left(sim: Simulation) -> list[str]:
     return found
 
 
-def _journals(sim: Simulation) -> Iterator[tuple[Journal, RunRow]]:
+def _journals(sim: Judged) -> Iterator[tuple[Journal, RunRow]]:
     """Each program's journal with the run that it is about, if that was ever acknowledged."""
     by_id = {row.run_id: row for row in sim.state.runs.values()}
     for program in sim.programs:
@@ -202,11 +226,11 @@ def _journals(sim: Simulation) -> Iterator[tuple[Journal, RunRow]]:
                 yield program.journal, by_id[run_id]
 
 
-def _transitions(sim: Simulation, row: RunRow) -> tuple[Transition, ...]:
+def _transitions(sim: Judged, row: RunRow) -> tuple[Transition, ...]:
     return tuple(transition.decode(each.body) for each in sim.state.histories[row.run_key])
 
 
-ALL: Final[tuple[Invariant, ...]] = (
+ALL: Final[tuple[Callable[[Judged], Sequence[str]], ...]] = (
     every_start_gives_one_run,
     every_message_arrives_once,
     every_outcome_told_is_true,

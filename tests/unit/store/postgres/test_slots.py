@@ -16,14 +16,13 @@ from pledger.history.placement import LimitRule
 from pledger.store.postgres import PostgresStore, news, open_postgres
 from pledger.store.postgres.queues import _Ask
 from pledger.store.queue_rows import NEXT_LANES_MS
-from tests.conformance.harness import NOW, append, open_session, owned_run, placed, task, write
+from tests.conformance.harness import API, NOW, append, open_session, owned_run, placed, task, write
 from tests.engine.harness import until
 
 HOUR_MS = 3_600_000
 ONE = Bounds({"api": LimitRule(concurrency=1)}, {})
 RATE = Bounds({"api": LimitRule(rate=1, per_ms=HOUR_MS)}, {})
 FREE = Bounds({}, {})
-API = placed(3, "", 1.0, ("api", ""))
 
 
 class Claimers:
