@@ -171,7 +171,8 @@ class Side(Builder):
         """most: attempts at a time of the limit `api`, and of the whole queue; None: no limits."""
         session_key, namespace, task_queue = self._session(number)
         if how == "plain":
-            return await self.store.claim_tasks(session_key, self.now_ms, namespace, task_queue, ACTIVITIES, MANY)
+            served = Served(namespace, task_queue, ACTIVITIES)
+            return await self.store.claim_tasks(session_key, self.now_ms, served, MANY)
         rules = {} if most is None else {"api": LimitRule(most), "all": LimitRule(2 * most)}
         dependency = ({ACTIVITIES[0]: BANK}, {BANK: _budget(0.0)}) if depends else ({}, {})
         bounds = Bounds(rules, {}, () if most is None else (("all", ""),), *dependency)

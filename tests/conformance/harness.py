@@ -275,14 +275,11 @@ async def claim(store: Store, session_key: int, now_ms: int = NOW, **changes: An
     return await store.claim_runs(session_key, now_ms, **fields | changes)
 
 
-async def claim_tasks(store: Store, session_key: int, now_ms: int = NOW, **changes: Any) -> list[TaskRow]:
-    fields: dict[str, Any] = {
-        "namespace": "default",
-        "task_queue": "default",
-        "activity_types": ["charge"],
-        "limit": 100,
-    }
-    return await store.claim_tasks(session_key, now_ms, **fields | changes)
+async def claim_tasks(
+    store: Store, session_key: int, now_ms: int = NOW, limit: int = 100, **changes: Any
+) -> list[TaskRow]:
+    served = {"namespace": "default", "task_queue": "default", "activity_types": ["charge"]} | changes
+    return await store.claim_tasks(session_key, now_ms, Served(**served), limit)
 
 
 async def claim_queued(

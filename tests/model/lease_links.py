@@ -66,7 +66,7 @@ CODE: Final[dict[str, tuple[str, ...]]] = {
     # The worker: runs
     "begin": ("pledger.engine.births:Births.begin", "pledger.engine.births:Births.bear"),
     "claim_runs": (
-        "pledger.engine.intake:Intake._claim_runs",
+        "pledger.engine.claims:Claims._claim_runs",
         "sessions.sql:claimable_runs",
         "sessions.sql:claim_runs",
     ),
@@ -89,7 +89,7 @@ CODE: Final[dict[str, tuple[str, ...]]] = {
     "look_for_ended": ("pledger.engine.intake:Intake._look", "sessions.sql:look"),
     "let_go": ("pledger.engine.leaving:Leaving.release", "pledger.engine.leaving:Leaving._may_leave"),
     # The worker: attempts
-    "claim_tasks": ("pledger.engine.intake:Intake._claim_tasks", "tasks.sql:claimable_tasks", "tasks.sql:claim_task"),
+    "claim_tasks": ("pledger.engine.claims:Claims._claim_tasks", "tasks.sql:claimable_tasks", "tasks.sql:claim_task"),
     "attempt_begins": ("pledger.engine.activities:Activities.start_claimed",),
     "attempt_ends": (
         "pledger.engine.outcomes:Outcomes.deliver",

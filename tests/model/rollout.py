@@ -60,8 +60,8 @@ CODE: Final[dict[str, tuple[str, ...]]] = {
     "renew_session": ("pledger.engine.session:Session._beat", "pledger.engine.engine:Engine._lost_lease"),
     "bury_sessions": ("pledger.engine.intake:Intake._look", "sessions.sql:end_expired_sessions"),
     "ask": (
-        "pledger.engine.intake:Intake._claim_runs",
-        "pledger.engine.intake:Intake._claim_tasks",
+        "pledger.engine.claims:Claims._claim_runs",
+        "pledger.engine.claims:Claims._claim_tasks",
         "sessions.sql:look",
     ),
     "claim_runs": ("sessions.sql:claimable_runs", "sessions.sql:claim_runs", "sessions.sql:has_session"),

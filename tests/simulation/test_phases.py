@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from pledger.engine.intake import Intake
+from pledger.engine.claims import Claims
 from pledger.testing import Faults, SimulationFailedError
 from pledger.testing.fault_plan import FaultPlan
 from tests.simulation.running import prepare
@@ -41,10 +41,10 @@ def test_no_fault_happens_in_the_second_phase(store: str, monkeypatch: pytest.Mo
 def test_who_does_not_finish_is_found(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is wrong with what is there; only nobody ever takes it up."""
 
-    async def none(self: Intake, now_ms: int, claim: object) -> int:
+    async def none(self: Claims, *_: object) -> int:
         return 0
 
-    monkeypatch.setattr(Intake, "_claim_tasks", none)
-    monkeypatch.setattr(Intake, "_claim_runs", none)
+    monkeypatch.setattr(Claims, "_claim_tasks", none)
+    monkeypatch.setattr(Claims, "_claim_runs", none)
     with pytest.raises(SimulationFailedError, match="everything finishes once faults stop"):
         prepare(0, Faults(), store=store).run_until_idle()

@@ -10,14 +10,14 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from pledger import errors
 from pledger.engine import expiry
+from pledger.engine.claims import CLAIM_MAX, Claims
 from pledger.engine.mail import MailReader
 from pledger.engine.port.answers import Answer, Reply
-from pledger.engine.port.lanes import Claim, Served
 from pledger.engine.port.operations import LogAttempts
 from pledger.engine.task_rows import identity_of
 
@@ -25,22 +25,20 @@ if TYPE_CHECKING:
     from pledger.engine.activities import Activities
     from pledger.engine.committer import Committer
     from pledger.engine.loading import Loader
-    from pledger.engine.port.records import Outlook, RunRow, TaskRow
+    from pledger.engine.port.records import TaskRow
     from pledger.engine.port.verbs import Store
     from pledger.engine.runs import Runs
     from pledger.engine.session import LedgerClock
 
 logger = logging.getLogger("pledger.engine")
 
-#: Rows taken by one claim: enough to keep a worker busy, few enough that others get some too.
-CLAIM_MAX: Final = 200
 #: What is due and could not be taken is looked at again so much later.
 NOT_NOW_MS: Final = 250
 
 
 class Intake:
-    """The worker's eyes. mail: of its runs. on_store: told when the store fails (the error), and of rounds that come
-    through (None)."""
+    """The worker's eyes. mail: of its runs. claims: what it takes. on_store: told when the store fails (the error), and
+    of rounds that come through (None)."""
 
     def __init__(
         self,
@@ -63,7 +61,6 @@ class Intake:
         self._store = store
         self._runs = runs
         self._activities = activities
-        self._loader = loader
         self._committer = committer
         self._clock = clock
         self._loop = loop
@@ -71,23 +68,33 @@ class Intake:
         self._session_key = session_key
         self._namespace = namespace
         self._task_queue = task_queue
-        self._cached_max = cached_max
         self._lease_ms = lease_ms
         self._on_store = on_store
         self._wake = asyncio.Event()
         self.mail = MailReader(store, runs, loop, self._wake.set)
+        self.claims = Claims(
+            store=store,
+            runs=runs,
+            activities=activities,
+            loader=loader,
+            clock=clock,
+            loop=loop,
+            session_key=session_key,
+            namespace=namespace,
+            task_queue=task_queue,
+            cached_max=cached_max,
+            changed=self.changed,
+            due=self.due,
+            loaded=self.mail.arrived,
+        )
         self._due_ms: int | None = None
         self._look_at = 0.0
         self._looked_at = 0
-        self._tasks_wait = False
-        self._limits_wait = False
         self._changed = True
         self._doubt = False
         self._doubt_again_at: float | None = None
         self._stopping = False
         self._task: asyncio.Task[None] | None = None
-        self._loads: set[asyncio.Task[None]] = set()
-        self._loading: set[int] = set()
 
     # From this process ------------------------------------------------------------------------------------------------
 
@@ -100,7 +107,7 @@ class Intake:
         self._wake.set()
         if self._task is not None:
             await self._task
-        if under_way := [*self._loads, *self.mail.answers]:
+        if under_way := [*self.claims.loads, *self.mail.answers]:
             await asyncio.wait(under_way)
 
     def changed(self) -> None:
@@ -121,12 +128,12 @@ class Intake:
 
     def slot_freed(self) -> None:
         """One more attempt may start here, after none could."""
-        if self._tasks_wait:
+        if self.claims.tasks_wait:
             self.changed()
 
     def limits_freed(self) -> None:
         """Attempts that may have had slots are over."""
-        if self._limits_wait:
+        if self.claims.limits_wait:
             self.changed()
 
     def in_doubt(self) -> None:
@@ -217,32 +224,16 @@ class Intake:
                 self._committer.submit(expire, functools.partial(self._expired, task.run_key))
         is_due = outlook.due_ms is not None and outlook.due_ms <= now_ms
         if is_due or outlook.lanes or outlook.overdue or outlook.unblocked:
-            self._limits_wait = False
-            tasks = await self._claim_tasks(
-                now_ms,
-                functools.partial(self._claim_in_order, self._store.claim_queued)
-                if self._has_order(outlook)
-                else self._claim_oldest,
-                looked_at,
-            )
-            taken = tasks + await self._claim_runs(now_ms, self._store.claim_runs)
+            taken = await self.claims.take_due(now_ms, outlook, looked_at)
             if taken:
                 self._changed = True  # there may be more, and another thing is the next one due
                 return
-        await self._take_lifted(now_ms)
+        await self.claims.take_lifted(now_ms)
         # Of activities that wait for their limits a claim has told when there may be more; it knows nothing of runs.
-        due_ms = outlook.runs_due_ms if is_due and self._limits_wait else outlook.due_ms
+        due_ms = outlook.runs_due_ms if is_due and self.claims.limits_wait else outlook.due_ms
         if due_ms is not None:
             # What is due and was not taken waits for a worker that knows its type, or for room here: not now.
             self.due(self._clock.now_ms() + NOT_NOW_MS if due_ms <= now_ms else due_ms)
-
-    async def _take_lifted(self, now_ms: int) -> None:
-        """What pauses that are being lifted let go on now."""
-        look_ms = self._runs.pauses.lift_look_ms()
-        if look_ms is not None:
-            await self._claim_tasks(now_ms, functools.partial(self._claim_in_order, self._store.claim_lifted_tasks))
-            await self._claim_runs(now_ms, self._store.claim_lifted_runs)
-            self.due(self._clock.now_ms() + look_ms)
 
     def _some_held(self) -> list[int]:
         """Runs of ours, a part of them each time: when another process ends one from outside, nobody tells us."""
@@ -250,75 +241,6 @@ class Intake:
         part = held[self._looked_at : self._looked_at + CLAIM_MAX]
         self._looked_at = self._looked_at + CLAIM_MAX if len(part) == CLAIM_MAX else 0
         return part
-
-    async def _claim_tasks(
-        self, now_ms: int, claim: Callable[..., Awaitable[list[TaskRow]]], looked_at: float | None = None
-    ) -> int:
-        """Start what is due and may start here; how many. They come before runs: they finish what has begun.
-
-        looked_at: when this was looked for, where something may be claimed ahead.
-        """
-        activities, started = self._activities, 0
-        admission, held = activities.admission, activities.held
-        self._tasks_wait = False
-        for types, free in admission.slots.claimable():
-            slots = max(0, min(free, CLAIM_MAX))
-            ahead = 0 if looked_at is None else min(held.room(types), CLAIM_MAX - slots)
-            tasks = []
-            if slots + ahead:
-                with admission.slots.kept(types, slots):
-                    tasks = await claim(self._session_key(), now_ms, types, slots, ahead)
-            if tasks and looked_at is not None:
-                held.claimed(types, self._loop.time() - looked_at)
-            for task in tasks:
-                activities.take_claimed(task)
-            started += len(tasks)
-            self._tasks_wait = self._tasks_wait or len(tasks) >= slots
-        admission.queue_waits = self._tasks_wait
-        return started
-
-    async def _claim_oldest(
-        self, session_key: int, now_ms: int, types: list[str], slots: int, ahead: int
-    ) -> list[TaskRow]:
-        """Of rows that state nothing but their age."""
-        place = (self._namespace, self._task_queue)
-        return await self._store.claim_tasks(session_key, now_ms, *place, types, slots + ahead)
-
-    def _has_order(self, outlook: Outlook) -> bool:
-        """Whether there is more to a claim than age: rows stand in lanes, or activities have limits."""
-        return outlook.lanes or self._activities.admission.bounds.has_standing
-
-    async def _claim_in_order(
-        self,
-        claim_queued: Callable[..., Awaitable[Claim]],
-        session_key: int,
-        now_ms: int,
-        types: list[str],
-        slots: int,
-        ahead: int,
-    ) -> list[TaskRow]:
-        """The same of all rows, by a verb that goes by their order and their limits."""
-        served, asked_at = Served(self._namespace, self._task_queue, types, ahead=ahead), self._loop.time()
-        bounds = self._activities.admission.bounds
-        claim = await claim_queued(session_key, now_ms, served, slots + ahead, bounds)
-        self._limits_wait = self._limits_wait or claim.waits
-        if self._activities.admission.budgets is not None:
-            self._activities.admission.budgets.learn(claim.dependencies, asked_at)
-        if claim.has_moved:
-            self.changed()  # what is due now is something else
-        self.due(claim.due_ms)
-        return claim.tasks
-
-    async def _claim_runs(self, now_ms: int, claim: Callable[..., Awaitable[list[RunRow]]]) -> int:
-        """Take what is due, as far as there is room; how many."""
-        room = min(self._cached_max + CLAIM_MAX - len(self._runs.active) - len(self._loads), CLAIM_MAX)
-        if room <= 0 or not self._runs.definitions:
-            return 0
-        place = (self._namespace, self._task_queue)
-        rows = await claim(self._session_key(), now_ms, *place, self._runs.codes, room)
-        for row in rows:
-            self._load(row)
-        return len(rows)
 
     async def _look_for_lost_answers(self) -> None:
         """Take up what a claim or a birth gave us whose answer never came, and all mail: who was woken is told once."""
@@ -331,38 +253,20 @@ class Intake:
         for run_key in [row.run_key for row in runs if not self._knows_run(row.run_key)]:
             row = await self._store.read_run(run_key)
             if row.owner == session_key == self._session_key() and not self._knows_run(run_key):
-                self._load(row)
+                self.claims.load(row)
         for task in [each for each in tasks if not self._knows_task(each)]:
             for now in await self._store.read_tasks(task.run_key):
                 if _is_same_attempt(now, task) and session_key == self._session_key() and not self._knows_task(now):
                     self._activities.settle_lost(now, identity_of(now))
 
     def _knows_run(self, run_key: int) -> bool:
-        return run_key in self._runs.active or run_key in self._runs.leaving.run_keys or run_key in self._loading
+        return run_key in self._runs.active or run_key in self._runs.leaving.run_keys or run_key in self.claims.loading
 
     def _knows_task(self, task: TaskRow) -> bool:
         """Whether the attempt runs here, or its outcome is on its way to the row or to the run."""
         run = self._runs.active.get(task.run_key)
         taken = run is not None and (not run.machine.awaits(task.event_id) or -task.event_id in run.origins)
         return taken or self._activities.knows(task)
-
-    def _load(self, row: RunRow) -> None:
-        self._loading.add(row.run_key)
-        load = self._loop.create_task(self._loader.load(row), name=f"pledger-load-{row.run_id}")
-        self._loads.add(load)
-        load.add_done_callback(functools.partial(self._run_loaded, row.run_key))
-
-    def _run_loaded(self, run_key: int, load: asyncio.Task[None]) -> None:
-        """Look at its mail once more: what came while it was loading found nobody to tell, and a question that woke it
-        has not been read yet."""
-        self._loading.discard(run_key)
-        self._loaded(load)
-        self.mail.arrived(run_key)
-
-    def _loaded(self, load: asyncio.Task[None]) -> None:
-        self._loads.discard(load)
-        if not load.cancelled() and (error := load.exception()) is not None:
-            logger.error("a run could not be loaded", exc_info=error)
 
     def _expired(self, run_key: int, answer: Answer) -> None:
         if answer is Reply.WON:

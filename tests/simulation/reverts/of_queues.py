@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pledger.engine.admission import Admission
-from pledger.engine.intake import Intake
+from pledger.engine.claims import Claims
 from pledger.engine.port import choosing
 from pledger.engine.port.lanes import SlotKey
 from pledger.store.memory import queues
@@ -39,7 +39,7 @@ def keys_are_not_told_apart(patch: pytest.MonkeyPatch) -> None:
 
 
 def nobody_looks_at_lanes(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Intake, "_has_order", lambda self, outlook: False)
+    patch.setattr(Claims, "_has_order", lambda self, outlook: False)
 
 
 BUSY = Faults(kill=0.2, effect_slow=0.2, effect_refused=0.3)

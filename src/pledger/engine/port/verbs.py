@@ -94,12 +94,10 @@ class Mailbox(Protocol):
 class Tasks(Protocol):
     """Activities that wait in the store or run away from their run's owner."""
 
-    async def claim_tasks(
-        self, session_key: int, now_ms: int, namespace: str, task_queue: str, activity_types: Sequence[str], limit: int
-    ) -> list[TaskRow]:
-        """Start due queued rows in this session's name, oldest due first: state, owner and started_ms are set (of a
-        lost attempt started_ms stays, for the log). None of a run, type, queue or namespace that is paused, and none in
-        a lane: see `Queues.claim_queued`.
+    async def claim_tasks(self, session_key: int, now_ms: int, served: Served, room: int) -> list[TaskRow]:
+        """Start due queued rows in this session's name, oldest due first, `room` of them at most: state, owner and
+        started_ms are set (of a lost attempt started_ms stays, for the log). None of a run, type, queue or namespace
+        that is paused, and none in a lane: see `Queues.claim_queued`.
 
         Durable before it returns: this is the record of the attempt (intent before effect).
         """

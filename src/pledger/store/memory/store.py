@@ -155,10 +155,8 @@ class MemoryStore(MemoryHandle, MemoryTransactions):
 
     # Tasks ------------------------------------------------------------------------------------------------------------
 
-    async def claim_tasks(
-        self, session_key: int, now_ms: int, namespace: str, task_queue: str, activity_types: Sequence[str], limit: int
-    ) -> list[TaskRow]:
-        return await self._change(tasks.claim_tasks, session_key, now_ms, namespace, task_queue, activity_types, limit)
+    async def claim_tasks(self, session_key: int, now_ms: int, served: Served, room: int) -> list[TaskRow]:
+        return await self._change(tasks.claim_tasks, session_key, now_ms, served, room)
 
     async def expired_tasks(self, namespace: str, now_ms: int, limit: int) -> list[TaskRow]:
         return await self._call(tasks.expired_tasks, namespace, now_ms, limit)

@@ -8,7 +8,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from pledger.engine.port.answers import Answer, Reply
-from pledger.engine.port.lanes import is_apart
+from pledger.engine.port.lanes import Served, is_apart
 from pledger.engine.port.operations import ExpireTask, FinishTask, Heartbeat, LogAttempts, PutTask
 from pledger.engine.port.records import AttemptRecord, TaskRow
 from pledger.store.memory import pauses
@@ -126,26 +126,19 @@ def log_attempts(state: State, records: Sequence[AttemptRecord], run_key: int | 
 # Verbs ----------------------------------------------------------------------------------------------------------------
 
 
-def claim_tasks(
-    state: State,
-    session_key: int,
-    now_ms: int,
-    namespace: str,
-    task_queue: str,
-    activity_types: Sequence[str],
-    limit: int,
-) -> list[TaskRow]:
+def claim_tasks(state: State, session_key: int, now_ms: int, served: Served, room: int) -> list[TaskRow]:
     if session_key not in state.sessions:
         return []
     due = [
         task
-        for task in queued_tasks(state, namespace)
-        if task.due_ms <= now_ms and task.task_queue == task_queue and task.activity_type in activity_types
+        for task in queued_tasks(state, served.namespace)
+        if task.due_ms <= now_ms and task.task_queue == served.task_queue
+        if task.activity_type in served.activity_types
         if not pauses.holds_task(state, task)
         if not is_apart(task)
     ]
     due.sort(key=lambda task: (task.due_ms, task.run_key, task.event_id))
-    return start_tasks(state, session_key, now_ms, due[:limit])
+    return start_tasks(state, session_key, now_ms, due[:room])
 
 
 def start_tasks(state: State, session_key: int, now_ms: int, tasks: Sequence[TaskRow]) -> list[TaskRow]:

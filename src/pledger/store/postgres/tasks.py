@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
+from pledger.engine.port.lanes import Served
 from pledger.engine.port.records import AttemptRecord, TaskRow
 from pledger.store.postgres.pauses import PostgresPauses
 
 
 class PostgresTasks(PostgresPauses):
-    async def claim_tasks(
-        self, session_key: int, now_ms: int, namespace: str, task_queue: str, activity_types: Sequence[str], limit: int
-    ) -> list[TaskRow]:
-        place = (session_key, now_ms, namespace, task_queue)
-        return [TaskRow(*row) for row in await self._change("claim_tasks", *place, list(activity_types), limit)]
+    async def claim_tasks(self, session_key: int, now_ms: int, served: Served, room: int) -> list[TaskRow]:
+        place = (session_key, now_ms, served.namespace, served.task_queue)
+        return [TaskRow(*row) for row in await self._change("claim_tasks", *place, list(served.activity_types), room)]
 
     async def expired_tasks(self, namespace: str, now_ms: int, limit: int) -> list[TaskRow]:
         return [TaskRow(*row) for row in await self._rows("expired_tasks", namespace, now_ms, limit)]

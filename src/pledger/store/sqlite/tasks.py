@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from pledger.engine.port.answers import Answer, Reply
-from pledger.engine.port.lanes import APART_MS, is_apart
+from pledger.engine.port.lanes import APART_MS, Served, is_apart
 from pledger.engine.port.operations import ExpireTask, FinishTask, Heartbeat, LogAttempts, PutTask
 from pledger.engine.port.records import AttemptRecord, TaskRow
 from pledger.store.sqlfiles import as_json, load_queries
@@ -167,10 +167,8 @@ def start_task(cursor: Cursor, session_key: int, now_ms: int, task_key: int) -> 
 
 
 class SqliteTasks(SqliteHandle):
-    async def claim_tasks(
-        self, session_key: int, now_ms: int, namespace: str, task_queue: str, activity_types: Sequence[str], limit: int
-    ) -> list[TaskRow]:
-        candidates = (as_json(activity_types), namespace, task_queue, now_ms, limit)
+    async def claim_tasks(self, session_key: int, now_ms: int, served: Served, room: int) -> list[TaskRow]:
+        candidates = (as_json(served.activity_types), served.namespace, served.task_queue, now_ms, room)
         # Looked at first without the write lock: mostly there is nothing to do.
         if not self._rows(_SQL["claimable_tasks"], *candidates):
             return []

@@ -1,0 +1,160 @@
+"""What a worker takes of what the store holds for it: tasks into slots and a little ahead of them, runs into memory."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Final
+
+from pledger.engine.port.lanes import Claim, Served
+
+if TYPE_CHECKING:
+    from pledger.engine.activities import Activities
+    from pledger.engine.loading import Loader
+    from pledger.engine.port.records import Outlook, RunRow, TaskRow
+    from pledger.engine.port.verbs import Store
+    from pledger.engine.runs import Runs
+    from pledger.engine.session import LedgerClock
+
+logger = logging.getLogger("pledger.engine")
+
+#: Rows taken by one claim: enough to keep a worker busy, few enough that others get some too.
+CLAIM_MAX: Final = 200
+
+
+class Claims:
+    """tasks_wait: more tasks may be due than there were slots for. limits_wait: some of them wait for slots of a limit.
+
+    loading: the runs that are on their way into memory; loads: who brings them. changed, due: called when there may be
+    more to claim, now or then. loaded: called with a run that is here, or could not be loaded.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        runs: Runs,
+        activities: Activities,
+        loader: Loader,
+        clock: LedgerClock,
+        loop: asyncio.AbstractEventLoop,
+        session_key: Callable[[], int],
+        namespace: str,
+        task_queue: str,
+        cached_max: int,
+        changed: Callable[[], None],
+        due: Callable[[int | None], None],
+        loaded: Callable[[int], None],
+    ) -> None:
+        self.tasks_wait = False
+        self.limits_wait = False
+        self.loading: set[int] = set()
+        self.loads: set[asyncio.Task[None]] = set()
+        self._store = store
+        self._runs = runs
+        self._activities = activities
+        self._loader = loader
+        self._clock = clock
+        self._loop = loop
+        self._session_key = session_key
+        self._place = (namespace, task_queue)
+        self._cached_max = cached_max
+        self._changed = changed
+        self._due = due
+        self._loaded = loaded
+
+    async def take_due(self, now_ms: int, outlook: Outlook, looked_at: float) -> int:
+        """What is due and may be here; how much. Tasks come before runs: they finish what has begun.
+
+        looked_at: when the outlook was asked for, by the loop's clock.
+        """
+        self.limits_wait = False
+        has_order = self._has_order(outlook)
+        in_order = functools.partial(self._claim_in_order, self._store.claim_queued)
+        tasks = await self._claim_tasks(now_ms, in_order if has_order else self._store.claim_tasks, looked_at)
+        return tasks + await self._claim_runs(now_ms, self._store.claim_runs)
+
+    async def take_lifted(self, now_ms: int) -> None:
+        """What pauses that are being lifted let go on now."""
+        look_ms = self._runs.pauses.lift_look_ms()
+        if look_ms is not None:
+            await self._claim_tasks(now_ms, functools.partial(self._claim_in_order, self._store.claim_lifted_tasks))
+            await self._claim_runs(now_ms, self._store.claim_lifted_runs)
+            self._due(self._clock.now_ms() + look_ms)
+
+    # Tasks ------------------------------------------------------------------------------------------------------------
+
+    async def _claim_tasks(
+        self, now_ms: int, claim: Callable[..., Awaitable[list[TaskRow]]], looked_at: float | None = None
+    ) -> int:
+        """Start what is due and may start here; how many. claim: as the store's `claim_tasks`.
+
+        looked_at: when this was looked for, where something may be claimed ahead.
+        """
+        activities, started = self._activities, 0
+        admission, held = activities.admission, activities.held
+        self.tasks_wait = False
+        for types, free in admission.slots.claimable():
+            slots = max(0, min(free, CLAIM_MAX))
+            ahead = 0 if looked_at is None else min(held.room(types), CLAIM_MAX - slots)
+            tasks = []
+            if slots + ahead:
+                served = Served(*self._place, types, ahead=ahead)
+                with admission.slots.kept(types, slots):
+                    tasks = await claim(self._session_key(), now_ms, served, slots + ahead)
+            if tasks and looked_at is not None:
+                held.claimed(types, self._loop.time() - looked_at)
+            for task in tasks:
+                activities.take_claimed(task)
+            started += len(tasks)
+            self.tasks_wait = self.tasks_wait or len(tasks) >= slots
+        admission.queue_waits = self.tasks_wait
+        return started
+
+    def _has_order(self, outlook: Outlook) -> bool:
+        """Whether there is more to a claim than age: rows stand in lanes, or activities have limits."""
+        return outlook.lanes or self._activities.admission.bounds.has_standing
+
+    async def _claim_in_order(
+        self, claim_queued: Callable[..., Awaitable[Claim]], session_key: int, now_ms: int, served: Served, room: int
+    ) -> list[TaskRow]:
+        """As `claim_tasks` of the store, of all rows, by a verb that goes by their order and their limits."""
+        admission, asked_at = self._activities.admission, self._loop.time()
+        claim = await claim_queued(session_key, now_ms, served, room, admission.bounds)
+        self.limits_wait = self.limits_wait or claim.waits
+        if admission.budgets is not None:
+            admission.budgets.learn(claim.dependencies, asked_at)
+        if claim.has_moved:
+            self._changed()  # what is due now is something else
+        self._due(claim.due_ms)
+        return claim.tasks
+
+    # Runs -------------------------------------------------------------------------------------------------------------
+
+    async def _claim_runs(self, now_ms: int, claim: Callable[..., Awaitable[list[RunRow]]]) -> int:
+        """Take what is due, as far as there is room; how many."""
+        room = min(self._cached_max + CLAIM_MAX - len(self._runs.active) - len(self.loads), CLAIM_MAX)
+        if room <= 0 or not self._runs.definitions:
+            return 0
+        rows = await claim(self._session_key(), now_ms, *self._place, self._runs.codes, room)
+        for row in rows:
+            self.load(row)
+        return len(rows)
+
+    def load(self, row: RunRow) -> None:
+        """Bring a run of this worker into memory."""
+        self.loading.add(row.run_key)
+        load = self._loop.create_task(self._loader.load(row), name=f"pledger-load-{row.run_id}")
+        self.loads.add(load)
+        load.add_done_callback(functools.partial(self._run_loaded, row.run_key))
+
+    def _run_loaded(self, run_key: int, load: asyncio.Task[None]) -> None:
+        """Have its mail looked at once more: what came while it was loading found nobody to tell, and a question that
+        woke it has not been read yet."""
+        self.loading.discard(run_key)
+        self.loads.discard(load)
+        if not load.cancelled() and (error := load.exception()) is not None:
+            logger.error("a run could not be loaded", exc_info=error)
+        self._loaded(run_key)
