@@ -8,13 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pledger.engine.port import circuit
+from pledger.engine.port.choosing import choose
 from pledger.engine.port.circuit import LIMIT_MAX, Dependency, Tally
+from pledger.engine.port.lane_text import CALLS
+from pledger.engine.port.lanes import Bounds, Head, Situation, Slot
 from pledger.history.budget import BudgetRule
 
 RULES = st.builds(
     BudgetRule,
-    ratio=st.floats(0, 2),
-    minimum_per_second=st.floats(0.01, 100),
+    ratio=st.just(0.0) | st.floats(0, 2),
+    minimum_per_second=st.floats(0.01, 1) | st.floats(0.01, 100),  # so little that retries are held up
     window_ms=st.integers(1_000, 60_000),
     failure_ratio=st.none() | st.floats(0.01, 1),
     minimum_calls=st.integers(1, 20),
@@ -24,8 +27,9 @@ RULES = st.builds(
 
 
 class Step(NamedTuple):
-    """passed_ms: since the step before. behind: reports are of attempts that began so many openings ago. asked: how
-    many attempts, retries among them, would like to start. operator: what he does, if he is there."""
+    """passed_ms: since the step before. behind: reports are of attempts that began so many openings ago. firsts,
+    retries: attempts that would like to start. running: those that hold a slot of the dependency. operator: what he
+    does, if he is there."""
 
     passed_ms: int
     calls: int
@@ -34,6 +38,7 @@ class Step(NamedTuple):
     behind: int
     firsts: int
     retries: int
+    running: int
     operator: str | None
 
 
@@ -46,7 +51,8 @@ STEPS = st.lists(
         failed=st.integers(0, 20),
         behind=st.integers(0, 2),
         firsts=st.integers(0, 5),
-        retries=st.integers(0, 5),
+        retries=st.integers(0, 9),
+        running=st.integers(0, 3),
         operator=st.sampled_from([None, None, None, None, "pause", "resume", "close"]),
     ),
     max_size=30,
@@ -68,18 +74,17 @@ def reported(found: Dependency, step: Step, now_ms: int) -> Dependency:
     return circuit.noted(found, [Tally(opened, step.calls, step.succeeded, step.failed)], now_ms)
 
 
-def started(found: Dependency, step: Step) -> tuple[Dependency, int, int]:
-    """As a claim does: with what it has let through, first attempts and retries."""
-    firsts = retries = 0
-    for is_retry in [True] * step.retries + [False] * step.firsts:
-        most = found.concurrency
-        if most is not None and firsts + retries >= most:
-            continue
-        if is_retry and circuit.retry_due_ms(found) is not None:
-            continue
-        firsts, retries = firsts + (not is_retry), retries + is_retry
-        found = circuit.granted(found, is_retry=is_retry, in_use=firsts + retries)
-    return found, firsts, retries
+def started(found: Dependency, step: Step, now_ms: int) -> tuple[Dependency, int, int]:
+    """By a claim: what is then in the row, and how many it has let through, first attempts and retries."""
+    attempts = [2] * step.retries + [1] * step.firsts
+    heads = [Head(1, n, attempt, "charge", None, 0, 1.0, free=False) for n, attempt in enumerate(attempts)]
+    slots = {(CALLS, "bank", n): Slot(CALLS, "bank", n, 1, 2, n, 1, live=True) for n in range(1, step.running + 1)}
+    there = Situation(now_ms, now_ms, heads, slots=slots, dependencies={"bank": found})
+    choice = choose(there, Bounds({}, {}, (), {"charge": "bank"}, {"bank": found.rule}), room=100)
+    assert len(choice.grants) + len(choice.aside) == len(heads)
+    assert choice.waits or not choice.aside
+    retries = sum(grant.head.attempt > 1 for grant in choice.grants)
+    return choice.dependencies.get("bank", found), len(choice.grants) - retries, retries
 
 
 @given(rule=RULES, steps=STEPS)
@@ -90,7 +95,7 @@ def test_retries_stay_within_the_budget(rule: BudgetRule, steps: list[Step]) -> 
         now_ms += step.passed_ms
         found = acted(reported(found, step, now_ms), step, now_ms)
         calls += step.calls
-        found, _, more = started(circuit.seen(found, now_ms), step)
+        found, _, more = started(found, step, now_ms)
         retries += more
         burst = max(1.0, rule.minimum_per_second)
         assert retries <= rule.ratio * calls + rule.minimum_per_second * now_ms / 1000 + burst + 1e-6
@@ -104,13 +109,15 @@ def test_nothing_starts_while_it_is_open_or_paused(rule: BudgetRule, steps: list
         now_ms += step.passed_ms
         found = acted(reported(found, step, now_ms), step, now_ms)
         before = circuit.seen(found, now_ms)
-        found, firsts, retries = started(before, step)
+        found, firsts, retries = started(found, step, now_ms)
         match before.phase:
             case "open" | "paused":
                 assert (firsts, retries) == (0, 0)
             case "half_open":
                 assert 1 <= before.limit <= LIMIT_MAX
-                assert firsts + retries <= before.limit
+                room = max(0, before.limit - step.running)
+                assert retries <= room
+                assert firsts == min(step.firsts, room - retries)
             case "closed":
                 assert firsts == step.firsts
 
@@ -141,7 +148,7 @@ def test_it_closes_once_all_goes_well(rule: BudgetRule, steps: list[Step]) -> No
         if found.phase == "closed":
             break
         now_ms = max(now_ms, found.until_ms)
-        found, firsts, _ = started(circuit.seen(found, now_ms), Step(0, 0, 0, 0, 0, 9, 0, None))
+        found, firsts, _ = started(found, Step(0, 0, 0, 0, 0, 9, 0, 0, None), now_ms)
         found = circuit.noted(found, [Tally(found.opened, 0, firsts, 0)], now_ms)
     assert found.phase == "closed"
 
