@@ -16,7 +16,7 @@ from pledger.machine import context
 from pledger.machine.definitions import DEFAULT_START_TO_CLOSE, StepOptions
 from pledger.store import postgres
 from pledger.store.memory import tasks as memory_tasks
-from pledger.store.postgres import commit, handed_out, handle, links
+from pledger.store.postgres import commit, handed_out, handle, links, quota
 from pledger.store.sqlite import guest, lane, store, tasks, writer
 
 PAGE = Path(__file__).parents[2] / "docs" / "defaults.md"
@@ -111,6 +111,8 @@ def expected() -> dict[str, float]:
         "commits come back to it below": lane.FAST_AGAIN_MS / 1000,
         "a slow disk is tried again on the loop after": lane.PROBE_S,
         "checkpoint": writer.CHECKPOINT_PAGES,
+        "connections of a client, with all workers on it": quota.CONNECTIONS_MAX,
+        "connections that listen, of a client": quota.LISTENERS_MAX,
         "look of a worker without a hint": postgres.PostgresStore.look_every_s,
         "wait for a server that went away": handle.PATIENCE_S,
         "the same when a ledger is opened": handle.OPENING_PATIENCE_S,

@@ -81,7 +81,7 @@ def _loss(ledger: dict[str, Any]) -> Check:
 def _connections(ledger: dict[str, Any]) -> Check:
     taken, most = ledger["server_connections"], ledger["server_connections_max"]
     each = ledger["connections_max"] + ledger["listeners_max"]
-    found = f"{taken} of the server's {most} are taken; a worker process takes {each} at most"
+    found = f"{taken} of the server's {most} are taken; a client with its workers takes {each} at most"
     if most - taken >= each:
         return Check("connections", "ok", found)
     return Check("connections", "warn", found, "raise max_connections before you start another process")

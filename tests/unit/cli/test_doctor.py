@@ -134,6 +134,7 @@ def served() -> dict[str, Any]:
         "connections_max": 4,
         "listeners": 1,
         "listeners_max": 1,
+        "process_connections": 4,
         "runs_in_doubt": 0,
         "loss_declared_ms": None,
         "server_connections": 40,
@@ -166,7 +167,10 @@ def test_a_ledger_that_went_back_warns_while_runs_are_in_doubt(served: dict[str,
 
 
 def test_a_server_with_no_room_for_another_process_warns(served: dict[str, Any]) -> None:
-    assert check(served, "connections").found == "40 of the server's 97 are taken; a worker process takes 5 at most"
+    assert (
+        check(served, "connections").found
+        == "40 of the server's 97 are taken; a client with its workers takes 5 at most"
+    )
     found = check({**served, "server_connections": 93}, "connections")
     assert found.state == "warn"
     assert "max_connections" in found.action

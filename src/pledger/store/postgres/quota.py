@@ -1,7 +1,9 @@
-"""How many connections a process takes: stated, kept to, and told."""
+"""How many connections a client takes: stated, kept to, and told; and how many all clients of the process do."""
 
 from __future__ import annotations
 
+import threading
+import weakref
 from typing import Final
 
 from pledger.errors import InternalError
@@ -23,6 +25,8 @@ class Quota:
     def __init__(self, seats: int) -> None:
         self.seats = seats
         self._taken: dict[str, object] = {}
+        with _all_lock:
+            _all.add(self)
 
     @property
     def open(self) -> tuple[str, ...]:
@@ -35,10 +39,21 @@ class Quota:
             self._taken[purpose] = who
         if self._taken.get(purpose) is not who:
             raise InternalError(
-                f"a connection to the server for {purpose!r} is more than the {self.seats} that a process takes "
+                f"a connection to the server for {purpose!r} is more than the {self.seats} that a client takes "
                 f"({', '.join(self._taken)}). Please report this."
             )
 
     def give(self, purpose: str, who: object) -> None:
         if self._taken.get(purpose) is who:
             del self._taken[purpose]
+
+
+#: Of all clients of the process, whatever loops and threads they are of.
+_all: weakref.WeakSet[Quota] = weakref.WeakSet()
+_all_lock: Final = threading.Lock()
+
+
+def of_process() -> int:
+    """How many connections all clients of this process have, those that listen among them."""
+    with _all_lock:
+        return sum(len(each.open) for each in _all)

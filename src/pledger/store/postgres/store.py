@@ -9,6 +9,7 @@ from typing import Any, Final
 from pledger.engine.port.answers import Answer
 from pledger.engine.port.operations import Operation
 from pledger.errors import UsageError
+from pledger.store.postgres import quota
 from pledger.store.postgres.address import Address, parse_url
 from pledger.store.postgres.commit import CommitHook
 from pledger.store.postgres.dependencies import PostgresDependencies
@@ -90,6 +91,7 @@ class PostgresStore(
             "connections_max": self._quota.seats,
             "listeners": len(self._ears.open),
             "listeners_max": self._ears.seats,
+            "process_connections": quota.of_process(),
             "server_connections": crowd[0],
             "server_connections_max": crowd[1],
         }

@@ -1,4 +1,4 @@
-"""The number of connections that a process takes is a promise, not a habit."""
+"""The number of connections that a client takes is a promise, not a habit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def test_a_quota_is_kept_to() -> None:
     quota.take("writer", one)  # in place of one that was lost
     quota.take("reader", one)
     for purpose, who in (("lists", one), ("writer", other)):
-        with pytest.raises(InternalError, match=r"more than the 2 that a process takes \(writer, reader\)"):
+        with pytest.raises(InternalError, match=r"more than the 2 that a client takes \(writer, reader\)"):
             quota.take(purpose, who)
     quota.give("reader", other)  # not theirs
     assert quota.open == ("writer", "reader")

@@ -1,0 +1,84 @@
+"""How often an idle worker asks, and how soon the work of a dead one goes on: in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pledger import workflow
+from pledger.engine.limits import Limits
+from pledger.store.memory.handle import MemoryHandle
+from pledger.testing import Faults, Simulation
+from pledger.testing.process import Process
+from pledger.testing.seats import Seats
+
+HOUR_S = 3_600.0
+
+
+@workflow.defn
+async def sleeper(seconds: float) -> None:
+    await asyncio.sleep(seconds)
+
+
+def test_an_idle_worker_on_a_server_asks_less_than_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every verb that it uses counts; each is one statement or more, and those of an idle worker are one."""
+    asked: Counter[str] = Counter()
+    consult = MemoryHandle._consult
+
+    def counting(self: MemoryHandle, side: str, verb: str, detail: Any) -> Any:
+        asked[verb] += side == "before"
+        return consult(self, side, verb, detail)
+
+    sim = Simulation(1, workflows=[sleeper], faults=Faults(), workers=1, clients=0, store="postgres", limits=Limits())
+    sim._seats.fill()
+    sim._scheduler.run(lambda: False, 60.0)  # it has settled
+    monkeypatch.setattr(MemoryHandle, "_consult", counting)
+    sim._scheduler.run(lambda: False, 60.0 + HOUR_S)
+    assert asked["look"] >= HOUR_S / 5, asked
+    assert asked["renew_session"] >= HOUR_S / 2
+    assert asked.total() < HOUR_S, asked
+    sim._seats.dispose()
+
+
+@pytest.mark.parametrize("store", ["memory", "postgres"])
+@pytest.mark.parametrize("lease_ms", [2_000, 5_000])
+def test_what_a_dead_worker_held_goes_on_within_two_lease_periods(
+    store: str, lease_ms: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One other worker is there, whom nothing wakes: nobody else writes, and nobody takes the seat of the dead one."""
+    monkeypatch.setattr(Seats, "_is_needed", lambda self: False)
+    for part in range(8):
+        took_s = _take_over(part, store, lease_ms, died_after_s=part / 8 * lease_ms / 1000)
+        assert took_s <= 2 * lease_ms / 1000, part
+
+
+def _take_over(seed: int, store: str, lease_ms: int, died_after_s: float) -> float:
+    """How long nobody had the run of a worker that died so long after it had begun."""
+    limits = Limits(lease_ms=lease_ms)
+    sim = Simulation(seed, workflows=[sleeper], faults=Faults(), workers=2, store=store, limits=limits)
+    sim.start(sleeper, HOUR_S, id="order-1")
+    sim._seats.fill()
+    _wait(sim, lambda: _owner(sim) is not None)
+    sim._scheduler.run(lambda: False, sim.now_s + died_after_s)
+    dead, died_s = _owner(sim), sim.now_s
+    assert dead is not None
+    dead.kill("kill")
+    _wait(sim, lambda: _owner(sim) not in {None, dead})
+    took_s = sim.now_s - died_s
+    sim._seats.dispose()
+    sim._ledger.dispose()
+    return took_s
+
+
+def _wait(sim: Simulation, until: Callable[[], bool]) -> None:
+    assert sim._scheduler.run(until, sim.now_s + 120.0), sim._unfinished()
+
+
+def _owner(sim: Simulation) -> Process | None:
+    """Who has the run, or had it last; None before anybody has."""
+    owners = {run.owner for run in sim.state.runs.values()}
+    return next((each for each in sim._seats._lives if owners & each.sessions.keys()), None)
