@@ -28,10 +28,10 @@ def test_never_more_than_the_rate_and_one_second_of_it(
         now_ms += passed_ms
         assert pause is not None
         lifting = Lifting([pause], "queue", now_ms)
-        for share in lifting.of_runs(["type"], limit):
-            assert 0 < share.limit <= limit
-            taken = min(there, share.limit)
-            lifting.pay(share, taken)
+        for part in lifting.of_runs(["type"], limit):
+            assert 0 < part.room <= limit
+            taken = min(there, part.room)
+            lifting.pay(part, taken)
             taken_in_all += taken
         pause = lifting.paid.get(1, pause)
         assert taken_in_all <= rate * now_ms / 1000 + max(1.0, rate)
@@ -50,8 +50,8 @@ def test_whoever_asks_often_enough_gets_all_that_waits(rate: float, backlog: int
         asked += 1
         now_ms += int(1000 / rate) + 1
         lifting = Lifting([pause], "queue", now_ms)
-        for share in lifting.of_tasks(["type"], 1_000):
-            lifting.pay(share, share.limit)
+        for part in lifting.of_tasks(["type"], 1_000):
+            lifting.pay(part, part.room)
         pause = lifting.paid.get(1, pause)
         assert asked <= 2 * backlog + 2
 
@@ -62,10 +62,10 @@ def test_of_two_pauses_both_are_kept_to(rates: tuple[float, float], limit: int, 
     type_ = lifted(2, Scope("n", "type", "a"), rates[1], 10_000)
     lifting = Lifting([place, type_], "queue", at_ms)
     taken = {"a": 0, "b": 0}
-    for share in lifting.of_runs(["a", "b"], limit):
-        [name] = share.names
-        taken[name] += share.limit
-        lifting.pay(share, share.limit)
+    for part in lifting.of_runs(["a", "b"], limit):
+        [name] = part.names
+        taken[name] += part.room
+        lifting.pay(part, part.room)
     assert sum(taken.values()) <= min(limit, max(1.0, rates[0]))
     assert taken["a"] <= max(1.0, rates[1])
 

@@ -89,8 +89,8 @@ class Engine:
         self.budgets = self._new_budgets()
         self.activities = self._new_activities(definitions, randomness)
         self.runs.meet(self.activities)
-        self._intake = self._new_intake(self._new_loader(randomness))
-        self.activities.admission.slots.freed = self._intake.slot_freed
+        self.intake = self._new_intake(self._new_loader(randomness))
+        self.activities.admission.slots.freed = self.intake.slot_freed
         self._verification = Verification(
             connection.store, self.workflows, self._loop, randomness, limits.verified_share, limits.payload_bytes_max
         )
@@ -209,7 +209,7 @@ class Engine:
             await self.budgets.start()
         await self.session.open(self.identity, self.connection.namespace, self.task_queue, self.code)
         self._watchdog.start()
-        self._intake.start()
+        self.intake.start()
         self._sweeper.start()
         self.connection.attach(self)
 
@@ -219,7 +219,7 @@ class Engine:
         self.activities.leave()
         try:
             await self._sweeper.stop()
-            await self._intake.stop()
+            await self.intake.stop()
             self.connection.detach(self)
             await self.connection.committer.drain()  # what was placed here before has begun after this
             if not await self.activities.under_way.wait_idle(grace_s):
@@ -268,7 +268,7 @@ class Engine:
                 await asyncio.sleep(REOPEN_S)
             else:
                 self.connection.store_told("lease", None)
-                self._intake.changed()
+                self.intake.changed()
                 return
 
     # From clients in this process -------------------------------------------------------------------------------------
@@ -289,9 +289,9 @@ class Engine:
         of it yet: so the run's mail is looked at, in case it is here."""
         owner = answer.owner if isinstance(answer, Sent) else self.session.key
         if owner is None:
-            self._intake.changed()
+            self.intake.changed()
         elif owner == self.session.key and answer is not Reply.CLOSED:
-            self._intake.mail.arrived(run_key)
+            self.intake.mail.arrived(run_key)
 
     async def query(self, run_key: int, name: str, args: bytes) -> bytes | None:
         """Ask a run that this worker holds; JSON, or None when the run has left memory before it could answer.
@@ -320,7 +320,7 @@ class Engine:
 
     def changed(self) -> None:
         """Somebody may have written: there may be something to claim, or news for a run that is here."""
-        self._intake.changed()
+        self.intake.changed()
 
     # What became of runs ----------------------------------------------------------------------------------------------
 
@@ -333,7 +333,7 @@ class Engine:
         self.connection.run_changed(run_key)
 
     def run_released(self, due_ms: int | None) -> None:
-        self._intake.due(due_ms)
+        self.intake.due(due_ms)
 
     def task_queued(self, due_ms: int, task_queue: str) -> None:
         """By this worker: others of this process are told, of other processes the store tells theirs."""
@@ -342,12 +342,12 @@ class Engine:
                 each.due(due_ms)
 
     def due(self, due_ms: int) -> None:
-        self._intake.due(due_ms)
+        self.intake.due(due_ms)
 
     @property
     def due_ms(self) -> int | None:
         """See `Intake.due_ms`."""
-        return self._intake.due_ms
+        return self.intake.due_ms
 
     def recorded_elsewhere(self, run_key: int, task_queue: str) -> None:
         """The same of an outcome: its run may be that of another worker of this process, or of nobody."""
@@ -360,18 +360,15 @@ class Engine:
                 each.changed()
 
     def mail(self, run_key: int) -> None:
-        self._intake.mail.arrived(run_key)
+        self.intake.mail.arrived(run_key)
 
     def attempts_ended(self) -> None:
         """Slots may be free: whoever waits for one in this process is told, other processes see it in the store."""
         for each in self.connection.engines:
-            each.slots_freed()
-
-    def slots_freed(self) -> None:
-        self._intake.limits_freed()
+            each.intake.attempts_ended()
 
     def run_born(self, run_key: int) -> None:
-        self._intake.mail.run_born(run_key)
+        self.intake.mail.run_born(run_key)
 
     def in_doubt(self) -> None:
-        self._intake.in_doubt()
+        self.intake.in_doubt()

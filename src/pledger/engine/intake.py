@@ -131,7 +131,7 @@ class Intake:
         if self.claims.tasks_wait:
             self.changed()
 
-    def limits_freed(self) -> None:
+    def attempts_ended(self) -> None:
         """Attempts that may have had slots are over."""
         if self.claims.limits_wait:
             self.changed()

@@ -222,7 +222,7 @@ class Runs:
     def requeued(self, task: TaskRow) -> None:
         self._listener.task_queued(task.due_ms, task.task_queue)
 
-    def ended(self) -> None:
+    def attempts_ended(self) -> None:
         self._listener.attempts_ended()
 
     def in_doubt(self) -> None:

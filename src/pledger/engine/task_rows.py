@@ -124,7 +124,7 @@ class Runs(Protocol):
         """The outcome is in the row of the attempt: for its run, should that be here."""
         ...
 
-    def ended(self) -> None:
+    def attempts_ended(self) -> None:
         """An attempt that had a row is over, and so are its slots."""
         ...
 
@@ -241,7 +241,7 @@ class TaskRows:
             return
         self._written(attempt.run_key, attempt.event_id, finish)
         if answer is Reply.WON:
-            self._runs.ended()
+            self._runs.attempts_ended()
             if finish.requeue is not None:
                 self._runs.requeued(finish.requeue)
             elif finish.outcome is not None:

@@ -29,7 +29,7 @@ def choose(found: Situation, bounds: Bounds, room: int, ahead: int = 0) -> Choic
     for head in sorted(found.heads, key=age):
         if head.ready_ms > found.now_ms:
             choice.is_due_by(head.ready_ms)
-        elif not head.free:
+        elif not head.is_over:
             is_retry = head.attempt > 1 and head.activity_type in bounds.dependencies
             lanes[head.activity_type, head.lane, is_retry].append(head)
         elif len(choice.grants) < room:

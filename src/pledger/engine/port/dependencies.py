@@ -10,7 +10,7 @@ from pledger.engine.port.circuit import Dependency, Tally
 from pledger.engine.port.records import Record
 from pledger.history.budget import BudgetRule
 
-Rows: TypeAlias = Mapping[str, Dependency]
+DependencyRows: TypeAlias = Mapping[str, Dependency]
 """Dependencies by name."""
 
 
@@ -40,11 +40,11 @@ def asked(found: Dependency, ask: Ask, now_ms: int) -> Dependency:
 class Dependencies(Protocol):
     """Systems that activities depend on, of a namespace. All times are the store's."""
 
-    async def state_dependencies(self, namespace: str, stated: Mapping[str, Stated]) -> Rows:
+    async def state_dependencies(self, namespace: str, stated: Mapping[str, Stated]) -> DependencyRows:
         """What a worker says that starts. As they are now."""
         ...
 
-    async def report_calls(self, namespace: str, tallies: Mapping[str, Sequence[Tally]]) -> Rows:
+    async def report_calls(self, namespace: str, tallies: Mapping[str, Sequence[Tally]]) -> DependencyRows:
         """What a worker has seen of them since it reported last. As they are now; those that nobody has stated are left
         out. Whoever waits for one of them is told when it lets more through than before.
 
@@ -52,7 +52,7 @@ class Dependencies(Protocol):
         """
         ...
 
-    async def read_dependencies(self, namespace: str) -> Rows:
+    async def read_dependencies(self, namespace: str) -> DependencyRows:
         """As they are now, in the order of their names."""
         ...
 

@@ -23,14 +23,14 @@ AGAIN_MS: Final = 50
 
 def dependencies_of_all(heads: Iterable[Head], bounds: Bounds) -> list[str]:
     """Those that the heads depend on. Sorted."""
-    types = {head.activity_type for head in heads if not head.free}
+    types = {head.activity_type for head in heads if not head.is_over}
     return sorted({bounds.dependencies[name] for name in types if name in bounds.dependencies})
 
 
 def deciding(heads: Iterable[Head], bounds: Bounds, rows: Mapping[str, Dependency], now_ms: int) -> list[str]:
     """Of these the ones whose row a claim may change, so that it has to be alone with it: those that are half open,
     those that let retries through, and those that are ahead of the clock. now_ms: by the store. Sorted."""
-    retried = {bounds.dependencies.get(each.activity_type) for each in heads if each.attempt > 1 and not each.free}
+    retried = {bounds.dependencies.get(each.activity_type) for each in heads if each.attempt > 1 and not each.is_over}
     found = []
     for name in dependencies_of_all(heads, bounds):
         row = circuit.seen(rows[name], now_ms) if name in rows else None

@@ -47,7 +47,7 @@ class Slot(NamedTuple):
 
 
 class Head(NamedTuple):
-    """A due row near the front of its lane. lane: None for a row that states nothing. attempt: see TaskRow. free: it
+    """A due row near the front of its lane. lane: None for a row that states nothing. attempt: see TaskRow. is_over: it
     will not run (its attempt was lost, or is cancelled), and so needs neither a turn nor a slot."""
 
     run_key: int
@@ -57,7 +57,7 @@ class Head(NamedTuple):
     lane: str | None
     ready_ms: int
     weight: float
-    free: bool
+    is_over: bool
 
 
 class Line:
@@ -119,13 +119,13 @@ class Claim(Record, frozen=True):
     has_moved: bool = False
 
 
-def claimed(parts: Sequence[Claim]) -> Claim:
+def claimed(claims: Sequence[Claim]) -> Claim:
     """Several claims as one."""
-    due = [each.due_ms for each in parts if each.due_ms is not None]
-    tasks = [task for each in parts for task in each.tasks]
-    dependencies = {name: row for each in parts for name, row in each.dependencies.items()}
-    has_moved = any(each.has_moved for each in parts)
-    return Claim(tasks, min(due, default=None), any(each.waits for each in parts), dependencies, has_moved)
+    due = [each.due_ms for each in claims if each.due_ms is not None]
+    tasks = [task for each in claims for task in each.tasks]
+    dependencies = {name: row for each in claims for name, row in each.dependencies.items()}
+    has_moved = any(each.has_moved for each in claims)
+    return Claim(tasks, min(due, default=None), any(each.waits for each in claims), dependencies, has_moved)
 
 
 def took_nothing(result: object) -> bool:
@@ -215,12 +215,12 @@ def uses_of(activity_type: str, lane: str | None, bounds: Bounds) -> tuple[Limit
 
 def uses_of_all(heads: Iterable[Head], bounds: Bounds) -> list[LimitUse]:
     """In the one order in which everybody asks for them."""
-    lanes = {(head.activity_type, head.lane) for head in heads if not head.free}
+    lanes = {(head.activity_type, head.lane) for head in heads if not head.is_over}
     return sorted({use for lane in lanes for use in uses_of(*lane, bounds)})
 
 
 def shares_of_all(heads: Iterable[Head]) -> list[Share]:
     """Those who take turns, of the priorities where anybody has a key of its own. Sorted."""
-    shares = {read_lane(lane)[0] for lane in {head.lane for head in heads if not head.free}}
+    shares = {read_lane(lane)[0] for lane in {head.lane for head in heads if not head.is_over}}
     fair = {priority for priority, key in shares if key}
     return sorted(share for share in shares if share[0] in fair)

@@ -67,13 +67,13 @@ class Pause(Record, frozen=True):
 # Lifting at a rate ----------------------------------------------------------------------------------------------------
 
 
-class Share(NamedTuple):
+class Part(NamedTuple):
     """One part of a claim while pauses are being lifted. names: the types that it is about. lifted: the pauses, by key,
-    that do not stand in its way, and that pay for what it takes. limit: how much that may be."""
+    that do not stand in its way, and that pay for what it takes. room: how much that may be."""
 
     names: list[str]
     lifted: list[int]
-    limit: int
+    room: int
 
 
 class Lifting:
@@ -103,36 +103,36 @@ class Lifting:
                 else:
                     self._types[each.scope.name] = each.pause_key
 
-    def of_runs(self, types: Iterable[str], limit: int) -> Iterator[Share]:
-        """How a claim of at most `limit` runs is cut up. Each part is to be claimed, and paid for, before the next."""
-        names, self._left = list(types), limit
+    def of_runs(self, types: Iterable[str], room: int) -> Iterator[Part]:
+        """How a claim of at most `room` runs is cut up. Each part is to be claimed, and paid for, before the next."""
+        names, self._left = list(types), room
         if self._place:
-            yield from self._share([name for name in names if name not in self._types], self._place)
+            yield from self._part([name for name in names if name not in self._types], self._place)
         for name, key in self._types.items():
             if name in names:
-                yield from self._share([name], [*self._place, key])
+                yield from self._part([name], [*self._place, key])
 
-    def of_tasks(self, types: Sequence[str], limit: int) -> Iterator[Share]:
+    def of_tasks(self, types: Sequence[str], room: int) -> Iterator[Part]:
         """The same for attempts that wait: those of an activity type may belong to runs of any workflow type."""
-        self._left = limit
+        self._left = room
         if self._place:
-            yield from self._share(list(types), self._place)
+            yield from self._part(list(types), self._place)
         for key in self._types.values():
-            yield from self._share(list(types), [*self._place, key])
+            yield from self._part(list(types), [*self._place, key])
 
-    def pay(self, share: Share, taken: int) -> None:
+    def pay(self, part: Part, taken: int) -> None:
         self._left -= taken
-        for key in share.lifted if taken else ():
+        for key in part.lifted if taken else ():
             before = self._pauses[key]
             released = before.released + taken
             after = replace(before, tokens=before.tokens - taken, released=released)
             self._pauses[key] = after
             self.paid[key] = None if released >= before.backlog else after
 
-    def _share(self, names: list[str], keys: list[int]) -> Iterator[Share]:
-        limit = min(self._left, *(int(self._pauses[key].tokens) for key in keys))
-        if names and limit > 0:
-            yield Share(names, keys, limit)
+    def _part(self, names: list[str], keys: list[int]) -> Iterator[Part]:
+        room = min(self._left, *(int(self._pauses[key].tokens) for key in keys))
+        if names and room > 0:
+            yield Part(names, keys, room)
 
 
 def filled(pause: Pause, now_ms: int) -> Pause:
@@ -170,7 +170,7 @@ class Pauses(Protocol):
     """Pausing and resuming. `claim_runs` and `claim_tasks` keep to it, and `look` tells owners."""
 
     async def claim_lifted_tasks(
-        self, session_key: int, now_ms: int, served: Served, limit: int, bounds: Bounds
+        self, session_key: int, now_ms: int, served: Served, room: int, bounds: Bounds
     ) -> Claim:
         """As `claim_queued`, of what pauses that are being lifted let go on now."""
         ...

@@ -121,7 +121,7 @@ class Tasks(Protocol):
 class Queues(Protocol):
     """Task queues whose rows stand in lanes, or whose activities are limited."""
 
-    async def claim_queued(self, session_key: int, now_ms: int, served: Served, limit: int, bounds: Bounds) -> Claim:
+    async def claim_queued(self, session_key: int, now_ms: int, served: Served, room: int, bounds: Bounds) -> Claim:
         """As `Tasks.claim_tasks`, of all rows, in the order and within the limits that `choosing.choose` gives.
 
         In the same transaction as the rows are started their slots are taken, tokens and turns are paid, rows that a

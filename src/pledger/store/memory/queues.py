@@ -17,7 +17,7 @@ from pledger.store.memory.state import QueueState, State
 from pledger.store.memory.tasks import queued_tasks, start_tasks
 
 
-def claim_queued(state: State, session_key: int, now_ms: int, served: Served, limit: int, bounds: Bounds) -> Claim:
+def claim_queued(state: State, session_key: int, now_ms: int, served: Served, room: int, bounds: Bounds) -> Claim:
     if session_key not in state.sessions:
         return Claim([])
     namespace, task_queue = served.namespace, served.task_queue
@@ -39,7 +39,7 @@ def claim_queued(state: State, session_key: int, now_ms: int, served: Served, li
         {priority: each for (queue, priority), each in queues.clocks.items() if queue == task_queue},
         state.dependencies.get(namespace, {}),
     )
-    choice = choosing.choose(found, bounds, limit, served.ahead)
+    choice = choosing.choose(found, bounds, room, served.ahead)
     _note(queues, task_queue, session_key, choice)
     state.dependencies.setdefault(namespace, {}).update(choice.dependencies)
     for head, lane in choice.aside:
@@ -50,24 +50,22 @@ def claim_queued(state: State, session_key: int, now_ms: int, served: Served, li
     return choice.claim(start_tasks(state, session_key, now_ms, chosen))
 
 
-def claim_lifted_tasks(
-    state: State, session_key: int, now_ms: int, served: Served, limit: int, bounds: Bounds
-) -> Claim:
+def claim_lifted_tasks(state: State, session_key: int, now_ms: int, served: Served, room: int, bounds: Bounds) -> Claim:
     lifting = pauses.lifting(state, served.namespace, served.task_queue)
-    parts = []
-    for share in lifting.of_tasks(served.activity_types, limit):
-        part = replace(served, activity_types=share.names, lifted=share.lifted)
-        parts.append(claim_queued(state, session_key, now_ms, part, share.limit, bounds))
-        lifting.pay(share, len(parts[-1].tasks))
+    claims = []
+    for part in lifting.of_tasks(served.activity_types, room):
+        narrowed = replace(served, activity_types=part.names, lifted=part.lifted)
+        claims.append(claim_queued(state, session_key, now_ms, narrowed, part.room, bounds))
+        lifting.pay(part, len(claims[-1].tasks))
     pauses.settle(state, lifting)
-    return lanes.claimed(parts)
+    return lanes.claimed(claims)
 
 
 def _head(task: TaskRow) -> Head:
     lane = task.lane if lanes.is_apart(task) else None
-    free = task.lost or task.cancel_requested
+    is_over = task.lost or task.cancel_requested
     place = (task.run_key, task.event_id, task.attempt, task.activity_type, lane)
-    return Head(*place, task.due_ms, task.weight, free)
+    return Head(*place, task.due_ms, task.weight, is_over)
 
 
 def live_slots(state: State, queues: QueueState) -> dict[SlotKey, Slot]:

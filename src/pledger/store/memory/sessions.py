@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from pledger.engine.port.lanes import is_apart
-from pledger.engine.port.pauses import Share
+from pledger.engine.port.pauses import Part
 from pledger.engine.port.records import Outlook, RunRow, SessionRow
 from pledger.store.memory import pauses
 from pledger.store.memory.state import State
@@ -68,7 +68,7 @@ def claim_runs(
     codes: Mapping[str, str],
     limit: int,
 ) -> list[RunRow]:
-    return _claim(state, session_key, now_ms, (namespace, task_queue), codes, Share(list(codes), [], limit))
+    return _claim(state, session_key, now_ms, (namespace, task_queue), codes, Part(list(codes), [], limit))
 
 
 def claim_lifted_runs(
@@ -82,31 +82,31 @@ def claim_lifted_runs(
 ) -> list[RunRow]:
     lifting = pauses.lifting(state, namespace, task_queue)
     claimed: list[RunRow] = []
-    for share in lifting.of_runs(codes, limit):
-        taken = _claim(state, session_key, now_ms, (namespace, task_queue), codes, share)
-        lifting.pay(share, len(taken))
+    for part in lifting.of_runs(codes, limit):
+        taken = _claim(state, session_key, now_ms, (namespace, task_queue), codes, part)
+        lifting.pay(part, len(taken))
         claimed += taken
     pauses.settle(state, lifting)
     return claimed
 
 
 def _claim(
-    state: State, session_key: int, now_ms: int, place: tuple[str, str], codes: Mapping[str, str], share: Share
+    state: State, session_key: int, now_ms: int, place: tuple[str, str], codes: Mapping[str, str], part: Part
 ) -> list[RunRow]:
-    """place: namespace and task queue. share: types, how many, and what does not stand in the way."""
+    """place: namespace and task queue. part: types, how many, and what does not stand in the way."""
     if session_key not in state.sessions:
         return []
     due = [
         run
         for run in _ownerless(state, *place)
-        if run.workflow_type in share.names and run.due_ms is not None and run.due_ms <= now_ms
+        if run.workflow_type in part.names and run.due_ms is not None and run.due_ms <= now_ms
         if run.blocked is None or _may_unblock(state, run, codes)
-        if not pauses.holds_run(state, run, share.lifted)
+        if not pauses.holds_run(state, run, part.lifted)
     ]
     due.sort(key=lambda run: (run.due_ms, run.run_key))
     claimed = [
         replace(run, owner=session_key, fence=run.fence + 1, blocked=None, blocked_code=None)
-        for run in due[: share.limit]
+        for run in due[: part.room]
     ]
     state.runs.update((run.run_key, run) for run in claimed)
     return claimed

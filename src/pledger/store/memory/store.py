@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from pledger.engine.port.answers import Answer
 from pledger.engine.port.circuit import Dependency, Tally
-from pledger.engine.port.dependencies import Ask, Rows, Stated
+from pledger.engine.port.dependencies import Ask, DependencyRows, Stated
 from pledger.engine.port.lanes import Bounds, Claim, Served
 from pledger.engine.port.operations import (
     Append,
@@ -172,8 +172,8 @@ class MemoryStore(MemoryHandle, MemoryTransactions):
 
     # Queues -----------------------------------------------------------------------------------------------------------
 
-    async def claim_queued(self, session_key: int, now_ms: int, served: Served, limit: int, bounds: Bounds) -> Claim:
-        return await self._change(queues.claim_queued, session_key, now_ms, served, limit, bounds)
+    async def claim_queued(self, session_key: int, now_ms: int, served: Served, room: int, bounds: Bounds) -> Claim:
+        return await self._change(queues.claim_queued, session_key, now_ms, served, room, bounds)
 
     async def state_limits(self, namespace: str, rules: Mapping[str, LimitRule]) -> None:
         await self._change(queues.state_limits, namespace, rules)
@@ -192,13 +192,13 @@ class MemoryStore(MemoryHandle, MemoryTransactions):
 
     # Dependencies -----------------------------------------------------------------------------------------------------
 
-    async def state_dependencies(self, namespace: str, stated: Mapping[str, Stated]) -> Rows:
+    async def state_dependencies(self, namespace: str, stated: Mapping[str, Stated]) -> DependencyRows:
         return await self._change(dependencies.state_dependencies, namespace, stated)
 
-    async def report_calls(self, namespace: str, tallies: Mapping[str, Sequence[Tally]]) -> Rows:
+    async def report_calls(self, namespace: str, tallies: Mapping[str, Sequence[Tally]]) -> DependencyRows:
         return await self._change(dependencies.report_calls, namespace, tallies)
 
-    async def read_dependencies(self, namespace: str) -> Rows:
+    async def read_dependencies(self, namespace: str) -> DependencyRows:
         return await self._call(dependencies.read_dependencies, namespace)
 
     async def ask_dependency(self, namespace: str, name: str, ask: Ask) -> tuple[Dependency, Dependency] | None:
@@ -271,9 +271,9 @@ class MemoryStore(MemoryHandle, MemoryTransactions):
         return await self._change(pauses.resume, scope, rate)
 
     async def claim_lifted_tasks(
-        self, session_key: int, now_ms: int, served: Served, limit: int, bounds: Bounds
+        self, session_key: int, now_ms: int, served: Served, room: int, bounds: Bounds
     ) -> Claim:
-        return await self._change(queues.claim_lifted_tasks, session_key, now_ms, served, limit, bounds)
+        return await self._change(queues.claim_lifted_tasks, session_key, now_ms, served, room, bounds)
 
     async def claim_lifted_runs(
         self, session_key: int, now_ms: int, namespace: str, task_queue: str, codes: Mapping[str, str], limit: int

@@ -9,7 +9,7 @@ import psycopg
 
 from pledger.engine.port import circuit
 from pledger.engine.port.circuit import Dependency, Tally
-from pledger.engine.port.dependencies import Ask, Rows, Stated, asked, lets_more_through
+from pledger.engine.port.dependencies import Ask, DependencyRows, Stated, asked, lets_more_through
 from pledger.store.postgres import news
 from pledger.store.postgres.pauses import PostgresPauses
 
@@ -20,14 +20,14 @@ def rows_of(found: Sequence[tuple[str, str]]) -> dict[str, Dependency]:
     return {name: circuit.decode(state) for name, state in found}
 
 
-def columns_of(rows: Rows) -> list[list[str]]:
+def columns_of(rows: DependencyRows) -> list[list[str]]:
     names = sorted(rows)
     return [names, [circuit.encode(rows[name]).decode() for name in names]]
 
 
 class PostgresDependencies(PostgresPauses):
-    async def state_dependencies(self, namespace: str, stated: Mapping[str, Stated]) -> Rows:
-        async def change(connection: Connection) -> Rows:
+    async def state_dependencies(self, namespace: str, stated: Mapping[str, Stated]) -> DependencyRows:
+        async def change(connection: Connection) -> DependencyRows:
             now_ms = await self._time(connection)
             plain = {name: circuit.new(each.rule, now_ms) for name, each in stated.items()}
             await self._execute(connection, "make_dependencies", namespace, *columns_of(plain))
@@ -39,8 +39,8 @@ class PostgresDependencies(PostgresPauses):
 
         return await self._transact(change)
 
-    async def report_calls(self, namespace: str, tallies: Mapping[str, Sequence[Tally]]) -> Rows:
-        async def change(connection: Connection) -> Rows:
+    async def report_calls(self, namespace: str, tallies: Mapping[str, Sequence[Tally]]) -> DependencyRows:
+        async def change(connection: Connection) -> DependencyRows:
             await self._execute(connection, "need_not_wait_for_the_disk")
             now_ms = await self._time(connection)
             return await self._rewrite(
@@ -49,7 +49,7 @@ class PostgresDependencies(PostgresPauses):
 
         return await self._transact(change)
 
-    async def read_dependencies(self, namespace: str) -> Rows:
+    async def read_dependencies(self, namespace: str) -> DependencyRows:
         rows, [(now_ms,)] = await self._read_together(("read_dependencies", [namespace]), ("now", [self._now()]))
         return {name: circuit.seen(circuit.decode(state), now_ms) for name, state in rows}
 

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import psycopg
 
-from pledger.engine.port.pauses import Lifting, Pause, Scope, Share, lifted_at, paused_again
+from pledger.engine.port.pauses import Lifting, Part, Pause, Scope, lifted_at, paused_again
 from pledger.store.postgres import news
 from pledger.store.postgres.handle import PostgresHandle
 
@@ -64,18 +64,18 @@ class PostgresPauses(PostgresHandle):
         self,
         namespace: str,
         task_queue: str,
-        shares: Callable[[Lifting], Iterator[Share]],
-        take: Callable[[psycopg.AsyncConnection[Any], Share], Awaitable[list[T]]],
+        parts: Callable[[Lifting], Iterator[Part]],
+        take: Callable[[psycopg.AsyncConnection[Any], Part], Awaitable[list[T]]],
     ) -> list[T]:
-        """What is let go on now, share by share. take: claims one."""
+        """What is let go on now, part by part. take: claims one."""
 
         async def claim(connection: psycopg.AsyncConnection[Any]) -> list[T]:
             rows = await self._execute(connection, "lock_lifted", namespace)
             lifting = Lifting([pause_of(row) for row in rows], task_queue, await self._time(connection))
             claimed: list[T] = []
-            for share in shares(lifting):
-                taken = await take(connection, share)
-                lifting.pay(share, len(taken))
+            for part in parts(lifting):
+                taken = await take(connection, part)
+                lifting.pay(part, len(taken))
                 claimed += taken
             for key, row in lifting.paid.items():
                 await self._write(connection, key, row)

@@ -17,7 +17,7 @@ from pledger.engine.port import choosing, lanes
 from pledger.engine.port.gates import deciding
 from pledger.engine.port.lane_text import limits_of
 from pledger.engine.port.lanes import Bounds, Choice, Claim, Grant, Head, Served, Situation, Slot, SlotKey
-from pledger.engine.port.pauses import Lifting, Share
+from pledger.engine.port.pauses import Lifting, Part
 from pledger.engine.port.records import LimitRow, PlaceRow, QueueRow, TaskRow
 from pledger.history.placement import LimitRule, LimitUse
 from pledger.store import queue_rows
@@ -30,7 +30,7 @@ from pledger.store.postgres.writes import columns
 Connection = psycopg.AsyncConnection[Any]
 
 #: How often a claim chooses again, when others have taken all of what it had chosen.
-TRIES: Final = 3
+CHOICES_MAX: Final = 3
 
 
 class PostgresQueues(PostgresPauses):
@@ -40,32 +40,32 @@ class PostgresQueues(PostgresPauses):
         self._swept: tuple[Any, ...] = ("", "", "", 0)
         self._claims = 0
 
-    async def claim_queued(self, session_key: int, now_ms: int, served: Served, limit: int, bounds: Bounds) -> Claim:
-        ask = _Ask(self, session_key, now_ms, served, bounds, limit)
-        claim = await self._transact(ask.claim)
-        for _ in range(TRIES - 1):
-            if claim.tasks or not ask.was_overtaken:
+    async def claim_queued(self, session_key: int, now_ms: int, served: Served, room: int, bounds: Bounds) -> Claim:
+        tried = _Try(self, session_key, now_ms, served, bounds, room)
+        claim = await self._transact(tried.claim)
+        for _ in range(CHOICES_MAX - 1):
+            if claim.tasks or not tried.was_overtaken:
                 break
-            claim = await self._transact(ask.claim)
+            claim = await self._transact(tried.claim)
         self._interest.in_slots(served, waits=claim.waits)
         return claim
 
     async def claim_lifted_tasks(
-        self, session_key: int, now_ms: int, served: Served, limit: int, bounds: Bounds
+        self, session_key: int, now_ms: int, served: Served, room: int, bounds: Bounds
     ) -> Claim:
-        parts: list[Claim] = []
+        claims: list[Claim] = []
 
-        async def take(connection: Connection, share: Share) -> list[TaskRow]:
-            part = replace(served, activity_types=share.names, lifted=share.lifted)
-            parts.append(await _Ask(self, session_key, now_ms, part, bounds, share.limit).claim(connection))
-            return parts[-1].tasks
+        async def take(connection: Connection, part: Part) -> list[TaskRow]:
+            narrowed = replace(served, activity_types=part.names, lifted=part.lifted)
+            claims.append(await _Try(self, session_key, now_ms, narrowed, bounds, part.room).claim(connection))
+            return claims[-1].tasks
 
-        def shares(lifting: Lifting) -> Iterator[Share]:
-            parts.clear()
-            return lifting.of_tasks(served.activity_types, limit)
+        def parts(lifting: Lifting) -> Iterator[Part]:
+            claims.clear()
+            return lifting.of_tasks(served.activity_types, room)
 
-        await self._claim_lifted(served.namespace, served.task_queue, shares, take)
-        return lanes.claimed(parts)
+        await self._claim_lifted(served.namespace, served.task_queue, parts, take)
+        return lanes.claimed(claims)
 
     async def state_limits(self, namespace: str, rules: Mapping[str, LimitRule]) -> None:
         rows = [(name, rule.concurrency, rule.rate, rule.per_ms) for name, rule in sorted(rules.items())]
@@ -119,18 +119,18 @@ class PostgresQueues(PostgresPauses):
         return swept
 
 
-class _Ask:
+class _Try:
     """One try of a claim. was_overtaken: somebody else has taken some of what it had chosen."""
 
     def __init__(
-        self, store: PostgresQueues, session_key: int, now_ms: int, served: Served, bounds: Bounds, limit: int
+        self, store: PostgresQueues, session_key: int, now_ms: int, served: Served, bounds: Bounds, room: int
     ) -> None:
         self._store = store
         self._session_key = session_key
         self._now_ms = now_ms
         self._served = served
         self._bounds = bounds
-        self._limit = limit
+        self._room = room
         self._place = (served.namespace, served.task_queue)
         self._seen: dict[SlotKey, Slot] = {}
         self._was_cut = self._is_cut = False
@@ -139,7 +139,7 @@ class _Ask:
     async def claim(self, connection: Connection) -> Claim:
         self.was_overtaken = False
         found = await self._find(connection)
-        choice = Choice() if found is None else choosing.choose(found, self._bounds, self._limit, self._served.ahead)
+        choice = Choice() if found is None else choosing.choose(found, self._bounds, self._room, self._served.ahead)
         if found is not None and choice.grants:
             locked = await self._lock(connection, choice.grants)
             choice = self._keep(found, choice, [grant for grant in choice.grants if _row(grant) in locked])
@@ -156,7 +156,7 @@ class _Ask:
             return choice
         self.was_overtaken = True
         found.heads = [grant.head for grant in won]
-        again = choosing.choose(found, self._bounds, self._limit, self._served.ahead)
+        again = choosing.choose(found, self._bounds, self._room, self._served.ahead)
         again.grants = won  # which keep the slots that they have, or are about to take
         return again
 
@@ -175,7 +175,7 @@ class _Ask:
             ("overrides", [self._served.namespace]),
             (
                 "queue_heads",
-                [*self._place, types, windows, lanes_max, self._now_ms, self._limit, list(self._served.lifted)],
+                [*self._place, types, windows, lanes_max, self._now_ms, self._room, list(self._served.lifted)],
             ),
             *([("some_dependencies", [self._served.namespace, depended])] if depended else []),
         )

@@ -8,7 +8,7 @@ from typing import Any
 
 import psycopg
 
-from pledger.engine.port.pauses import Share
+from pledger.engine.port.pauses import Part
 from pledger.engine.port.records import Outlook, RunRow, SessionRow
 from pledger.store.postgres import news
 from pledger.store.postgres.pauses import PostgresPauses, pause_of
@@ -77,9 +77,9 @@ class PostgresSessions(PostgresPauses):
     ) -> list[RunRow]:
         place = (session_key, now_ms, namespace, task_queue)
 
-        async def take(connection: psycopg.AsyncConnection[Any], share: Share) -> list[RunRow]:
-            known = [codes[name] for name in share.names]
-            rows = await self._execute(connection, "claim_runs", *place, share.names, known, share.limit, share.lifted)
+        async def take(connection: psycopg.AsyncConnection[Any], part: Part) -> list[RunRow]:
+            known = [codes[name] for name in part.names]
+            rows = await self._execute(connection, "claim_runs", *place, part.names, known, part.room, part.lifted)
             return [RunRow(*row) for row in rows]
 
         return await self._claim_lifted(namespace, task_queue, lambda lifting: lifting.of_runs(codes, limit), take)

@@ -7,7 +7,7 @@ from typing import Final
 
 from pledger.engine.port import circuit
 from pledger.engine.port.circuit import Dependency, Tally
-from pledger.engine.port.dependencies import Ask, Rows, Stated, asked
+from pledger.engine.port.dependencies import Ask, DependencyRows, Stated, asked
 from pledger.store.sqlfiles import as_json, load_queries
 from pledger.store.sqlite.handle import SqliteHandle
 from pledger.store.sqlite.writer import Cursor, Reader
@@ -21,7 +21,7 @@ def read_some(reader: Reader, namespace: str, names: Iterable[str]) -> dict[str,
     return {name: circuit.decode(state) for name, state in found}
 
 
-def write(cursor: Cursor, namespace: str, rows: Rows) -> None:
+def write(cursor: Cursor, namespace: str, rows: DependencyRows) -> None:
     for name, row in rows.items():
         cursor.execute(_SQL["write_dependency"], (namespace, name, circuit.encode(row).decode()))
 
@@ -31,8 +31,8 @@ def set_aside(cursor: Cursor, lane: str, run_key: int, event_id: int, attempt: i
 
 
 class SqliteDependencies(SqliteHandle):
-    async def state_dependencies(self, namespace: str, stated: Mapping[str, Stated]) -> Rows:
-        def change(cursor: Cursor) -> Rows:
+    async def state_dependencies(self, namespace: str, stated: Mapping[str, Stated]) -> DependencyRows:
+        def change(cursor: Cursor) -> DependencyRows:
             there, now_ms = read_some(cursor, namespace, stated), self._time(cursor)
             found = {
                 name: circuit.stated(there.get(name), each.rule, each.activity_types, now_ms)
@@ -43,8 +43,8 @@ class SqliteDependencies(SqliteHandle):
 
         return await self._submit(change)
 
-    async def report_calls(self, namespace: str, tallies: Mapping[str, Sequence[Tally]]) -> Rows:
-        def change(cursor: Cursor) -> Rows:
+    async def report_calls(self, namespace: str, tallies: Mapping[str, Sequence[Tally]]) -> DependencyRows:
+        def change(cursor: Cursor) -> DependencyRows:
             there, now_ms = read_some(cursor, namespace, tallies), self._time(cursor)
             found = {name: circuit.noted(row, tallies[name], now_ms) for name, row in there.items()}
             write(cursor, namespace, found)
@@ -52,7 +52,7 @@ class SqliteDependencies(SqliteHandle):
 
         return await self._submit(change)
 
-    async def read_dependencies(self, namespace: str) -> Rows:
+    async def read_dependencies(self, namespace: str) -> DependencyRows:
         rows = self._rows(_SQL["read_dependencies"], namespace)
         now_ms = self._time(self._database)
         return {name: circuit.seen(circuit.decode(state), now_ms) for name, state in rows}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeVar
 
-from pledger.engine.port.pauses import Lifting, Pause, Scope, Share, lifted_at, paused_again
+from pledger.engine.port.pauses import Lifting, Part, Pause, Scope, lifted_at, paused_again
 from pledger.store.sqlfiles import as_json, load_queries
 from pledger.store.sqlite.handle import SqliteHandle
 from pledger.store.sqlite.writer import Cursor, Reader
@@ -28,14 +28,12 @@ def lifting(reader: Reader, namespace: str, task_queue: str, now_ms: int) -> Lif
     return Lifting(pauses_of(reader.rows(_SQL["pauses_of_places"], (namespace,))), task_queue, now_ms)
 
 
-def claim(
-    cursor: Cursor, lifting: Lifting, shares: Iterable[Share], take: Callable[[Cursor, Share], list[T]]
-) -> list[T]:
-    """What is let go on now, share by share. take: claims one."""
+def claim(cursor: Cursor, lifting: Lifting, parts: Iterable[Part], take: Callable[[Cursor, Part], list[T]]) -> list[T]:
+    """What is let go on now, part by part. take: claims one."""
     claimed: list[T] = []
-    for share in shares:
-        taken = take(cursor, share)
-        lifting.pay(share, len(taken))
+    for part in parts:
+        taken = take(cursor, part)
+        lifting.pay(part, len(taken))
         claimed += taken
     for key, row in lifting.paid.items():
         _write(cursor, key, row)

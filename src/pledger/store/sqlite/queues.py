@@ -11,7 +11,7 @@ from pledger.engine.port import choosing, lanes
 from pledger.engine.port.gates import dependencies_of_all
 from pledger.engine.port.lane_text import limits_of
 from pledger.engine.port.lanes import Bounds, Choice, Claim, Head, Served, Situation, Slot
-from pledger.engine.port.pauses import Share
+from pledger.engine.port.pauses import Part
 from pledger.engine.port.records import LimitRow, PlaceRow, QueueRow, TaskRow
 from pledger.history.placement import LimitRule
 from pledger.store import queue_rows
@@ -25,7 +25,7 @@ _SQL: Final = load_queries(__package__, "queues")
 #: The last lane that was looked at of a type of a queue, where there are more than one claim looks at.
 Windows: TypeAlias = dict[tuple[str, str, str], str]
 #: What is read for a claim: see `_read`.
-Ask: TypeAlias = tuple[Windows, int, int | None, Served, Bounds, int]
+Question: TypeAlias = tuple[Windows, int, int | None, Served, Bounds, int]
 
 
 class SqliteQueues(SqliteHandle):
@@ -35,13 +35,13 @@ class SqliteQueues(SqliteHandle):
         self._swept: tuple[Any, ...] = ("", "", "", 0)
         self._claims = 0
 
-    async def claim_queued(self, session_key: int, now_ms: int, served: Served, limit: int, bounds: Bounds) -> Claim:
-        ask = (self._windows, now_ms, self._now(), served, bounds, limit)
+    async def claim_queued(self, session_key: int, now_ms: int, served: Served, room: int, bounds: Bounds) -> Claim:
+        question = (self._windows, now_ms, self._now(), served, bounds, room)
         # Looked at first without the write lock: what is limited is mostly not to be had. A look that is all there is
         # moves the windows on.
         self._check_open()
         windows = dict(self._windows)
-        choice = _choose(self._database, ask)
+        choice = _choose(self._database, question)
         if choice.is_nothing:
             return choice.claim([])
         # The claim goes over the same lanes once more: so the windows stand where they stood before the look, and it is
@@ -49,42 +49,42 @@ class SqliteQueues(SqliteHandle):
         self._windows = windows
 
         def claim(cursor: Cursor) -> Claim:
-            return self._claim(cursor, session_key, (windows, *ask[1:]))
+            return self._claim(cursor, session_key, (windows, *question[1:]))
 
         # Durable, as the claim of any row: it is the record that an attempt was made.
         return await self._submit(claim, durable=True)
 
     async def claim_lifted_tasks(
-        self, session_key: int, now_ms: int, served: Served, limit: int, bounds: Bounds
+        self, session_key: int, now_ms: int, served: Served, room: int, bounds: Bounds
     ) -> Claim:
         place = (served.namespace, served.task_queue)
-        parts: list[Claim] = []
+        claims: list[Claim] = []
 
-        def take(cursor: Cursor, share: Share) -> list[TaskRow]:
-            part = replace(served, activity_types=share.names, lifted=share.lifted)
-            ask = (dict(self._windows), now_ms, self._now(), part, bounds, share.limit)
-            parts.append(self._claim(cursor, session_key, ask))
-            return parts[-1].tasks
+        def take(cursor: Cursor, part: Part) -> list[TaskRow]:
+            narrowed = replace(served, activity_types=part.names, lifted=part.lifted)
+            question = (dict(self._windows), now_ms, self._now(), narrowed, bounds, part.room)
+            claims.append(self._claim(cursor, session_key, question))
+            return claims[-1].tasks
 
         # Looked at first without the write lock: mostly there are no tokens.
         self._check_open()
         lifting = pauses.lifting(self._database, *place, self._time(self._database))
-        if not (lifting.paid or any(lifting.of_tasks(served.activity_types, limit))):
+        if not (lifting.paid or any(lifting.of_tasks(served.activity_types, room))):
             return Claim([])
 
         def claim(cursor: Cursor) -> Claim:
-            parts.clear()
+            claims.clear()
             now = pauses.lifting(cursor, *place, self._time(cursor))
-            pauses.claim(cursor, now, now.of_tasks(served.activity_types, limit), take)
-            return lanes.claimed(parts)
+            pauses.claim(cursor, now, now.of_tasks(served.activity_types, room), take)
+            return lanes.claimed(claims)
 
         return await self._submit(claim, durable=True)
 
-    def _claim(self, cursor: Cursor, session_key: int, ask: Ask) -> Claim:
-        _, now_ms, _, served, _, _ = ask
+    def _claim(self, cursor: Cursor, session_key: int, question: Question) -> Claim:
+        _, now_ms, _, served, _, _ = question
         if not sessions.is_alive(cursor, session_key):
             return Claim([])
-        choice = _choose(cursor, ask)
+        choice = _choose(cursor, question)
         found = _carry_out(cursor, session_key, now_ms, served, choice)
         self._sweep(cursor, served, choice)
         return choice.claim(found)
@@ -144,10 +144,10 @@ class SqliteQueues(SqliteHandle):
 # A claim --------------------------------------------------------------------------------------------------------------
 
 
-def _choose(reader: Reader, ask: Ask) -> Choice:
-    windows, now_ms, _, served, bounds, limit = ask
+def _choose(reader: Reader, question: Question) -> Choice:
+    windows, now_ms, _, served, bounds, room = question
     was_cut = _has_window(windows, served)
-    choice = choosing.choose(_read(reader, *ask), bounds, limit, served.ahead)
+    choice = choosing.choose(_read(reader, *question), bounds, room, served.ahead)
     queue_rows.look_on(choice, now_ms, was_cut=was_cut, is_cut=_has_window(windows, served))
     return choice
 
@@ -157,10 +157,10 @@ def _has_window(windows: Windows, served: Served) -> bool:
 
 
 def _read(
-    reader: Reader, windows: Windows, now_ms: int, clock: int | None, served: Served, bounds: Bounds, limit: int
+    reader: Reader, windows: Windows, now_ms: int, clock: int | None, served: Served, bounds: Bounds, room: int
 ) -> Situation:
     rows, place = reader.rows, (served.namespace, served.task_queue)
-    heads = _heads(reader, windows, now_ms, served, limit)
+    heads = _heads(reader, windows, now_ms, served, room)
     uses = as_json(lanes.uses_of_all(heads, bounds))
     found = Situation(now_ms, time_of(reader, clock), heads)
     if uses != "[]":
@@ -178,7 +178,7 @@ def _read(
     return found
 
 
-def _heads(reader: Reader, windows: Windows, now_ms: int, served: Served, limit: int) -> list[Head]:
+def _heads(reader: Reader, windows: Windows, now_ms: int, served: Served, room: int) -> list[Head]:
     rows, place = reader.rows, (served.namespace, served.task_queue)
     lifted = as_json(served.lifted)
     if rows(_SQL["is_paused"], (*place, lifted)):
@@ -196,9 +196,9 @@ def _heads(reader: Reader, windows: Windows, now_ms: int, served: Served, limit:
             windows[window] = of_type[-1]
         else:
             windows.pop(window, None)
-        heads += [_head(row) for row in rows(_SQL["heads_of_type"], (*window, now_ms, limit, lifted))]
+        heads += [_head(row) for row in rows(_SQL["heads_of_type"], (*window, now_ms, room, lifted))]
         heads += [_head(row) for row in rows(_SQL["next_of_type"], (*window, now_ms, lifted))]
-    each = lanes.heads_of_each(limit, len(found))
+    each = lanes.heads_of_each(room, len(found))
     for name, lane in found:
         heads += [_head(row) for row in rows(_SQL["heads_of_lane"], (*place, name, lane, each, lifted))]
     return heads

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from pledger.engine.port.pauses import Share
+from pledger.engine.port.pauses import Part
 from pledger.engine.port.records import Outlook, RunRow, SessionRow
 from pledger.store.sqlfiles import as_json, load_queries
 from pledger.store.sqlite import pauses
@@ -91,9 +91,9 @@ class SqliteSessions(SqliteHandle):
     async def claim_lifted_runs(
         self, session_key: int, now_ms: int, namespace: str, task_queue: str, codes: Mapping[str, str], limit: int
     ) -> list[RunRow]:
-        def take(cursor: Cursor, share: Share) -> list[RunRow]:
-            known = as_json({name: codes[name] for name in share.names})
-            candidates = (known, namespace, task_queue, now_ms, share.limit, as_json(share.lifted))
+        def take(cursor: Cursor, part: Part) -> list[RunRow]:
+            known = as_json({name: codes[name] for name in part.names})
+            candidates = (known, namespace, task_queue, now_ms, part.room, as_json(part.lifted))
             return _claim(cursor, session_key, candidates)
 
         def claim(cursor: Cursor) -> list[RunRow]:

@@ -14,7 +14,7 @@ from pledger.engine.port.lanes import Bounds, Claim, Served
 from pledger.engine.port.operations import FinishTask
 from pledger.history.placement import LimitRule
 from pledger.store.postgres import PostgresStore, news, open_postgres
-from pledger.store.postgres.queues import _Ask
+from pledger.store.postgres.queues import _Try
 from pledger.store.queue_rows import NEXT_LANES_MS
 from tests.conformance.harness import API, NOW, append, open_session, owned_run, placed, task, write
 from tests.engine.harness import until
@@ -32,10 +32,10 @@ class Claimers:
         self.first, self.second = first, second
         self.sessions = sessions
 
-    def ask(self, store: PostgresStore, bounds: Bounds) -> _Ask:
+    def ask(self, store: PostgresStore, bounds: Bounds) -> _Try:
         number = 0 if store is self.first else 1
         served = Served("default", "default", [("charge", "refund")[number]])
-        return _Ask(store, self.sessions[number], NOW, served, bounds, 5)
+        return _Try(store, self.sessions[number], NOW, served, bounds, 5)
 
     async def claim(self, store: PostgresStore, bounds: Bounds, activity_type: str | None = None) -> Claim:
         """activity_type: in place of its own."""
@@ -151,17 +151,17 @@ async def test_what_has_a_later_attempt_by_now_is_not_started(
 ) -> None:
     """It was chosen for the one before; the next one waits for its time, and takes a slot and a token of its own."""
     async with claimers(url) as both:
-        lock = _Ask._lock
+        lock = _Try._lock
 
-        async def late(self: _Ask, *args: Any) -> Any:
-            monkeypatch.setattr(_Ask, "_lock", lock)
+        async def late(self: _Try, *args: Any) -> Any:
+            monkeypatch.setattr(_Try, "_lock", lock)
             [row] = (await both.claim(both.second, FREE, "charge")).tasks
             assert row.owner is not None
             again = replace(row, state="queued", attempt=2, due_ms=NOW + 60_000, owner=None, started_ms=None)
             await write(both.second, FinishTask(row.run_key, row.event_id, 1, row.owner, None, requeue=again))
             return await lock(self, *args)
 
-        monkeypatch.setattr(_Ask, "_lock", late)
+        monkeypatch.setattr(_Try, "_lock", late)
         assert (await both.claim(both.first, bounds)).tasks == []
 
 
