@@ -187,7 +187,8 @@ class Client:
         limit = execution_timeout or (definition.deadline if definition is not None else None)
         deadline_ms = None if limit is None else now_ms + milliseconds(limit)
         entropy = internals.entropy(26)
-        started = RunStarted(name, encoded, entropy[:16], task_queue, deadline_ms, place(priority))
+        owner = None if definition is None else definition.owner
+        started = RunStarted(name, encoded, entropy[:16], task_queue, deadline_ms, place(priority), owner)
         start = StartRun(
             internals.namespace,
             id,

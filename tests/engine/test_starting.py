@@ -24,7 +24,7 @@ from pledger.errors import (
     WorkflowNotFoundError,
 )
 from pledger.errors import TimeoutError as PledgerTimeoutError
-from tests.engine.harness import Ledger
+from tests.engine.harness import Ledger, until
 
 
 @workflow.defn
@@ -238,6 +238,30 @@ async def test_a_run_may_time_out_before_any_worker_takes_it(ledger: Ledger) -> 
             ):
                 await handle.result()
         assert (await handle.describe()).state.status == "timed_out"
+
+
+@pytest.mark.parametrize("by", ["its definition", "its name"])
+async def test_a_run_knows_who_answers_for_it(ledger: Ledger, by: str) -> None:
+    """Whoever starts it by name knows neither its owner nor its deadline; the worker that takes it does."""
+
+    @workflow.defn(owner="fulfilment", deadline=timedelta(hours=1))
+    async def owned() -> None:
+        await workflow.wait_condition(lambda: False)
+
+    async with ledger.connect() as client:
+        handle = await client.start_workflow(owned if by == "its definition" else "owned", id="order-1")
+        async with ledger.worker(client, owned):
+
+            async def has_begun() -> bool:
+                return (await handle.describe()).last_event > 0
+
+            await until(has_begun)
+        state = (await handle.describe()).state
+        assert state.owner == "fulfilment"
+        assert state.deadline_ms is not None
+        # Counted from when it was asked for, which was before a worker began it.
+        assert 0 <= state.started_ms + 3_600_000 - state.deadline_ms <= 60_000
+        await handle.terminate()
 
 
 # What is refused ------------------------------------------------------------------------------------------------------

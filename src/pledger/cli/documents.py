@@ -12,7 +12,7 @@ import msgspec
 from pledger import errors
 from pledger.cli.exits import exit_of
 from pledger.cli.timeline import Entry
-from pledger.cli.waits import Wait
+from pledger.cli.waits import Wait, owner_and_deadline
 from pledger.client import DependencySummary, Description, LimitSummary, PauseSummary, QueueSummary, RunSummary
 from pledger.engine.port.records import AttemptRecord, Message, PlaceRow
 from pledger.history import failures
@@ -117,12 +117,15 @@ def dependency(found: DependencySummary) -> dict[str, Any]:
 
 
 def run_in_full(run: Description, entries: list[Entry], waits: list[Wait]) -> dict[str, Any]:
+    owner, deadline_ms = owner_and_deadline(run)
     return {
         "run": {**run_summary(run.summary), "owner": run.owner, "last_event": run.last_event, "due": _iso(run.due)},
         "input": raw(run.state.args),
         "result": raw(run.state.result),
         "failure": _failure(run.state.failure),
-        "waits": [_wait(each) for each in waits],
+        "owner": owner,
+        "deadline": _iso_ms(deadline_ms),
+        "waits": [_wait(each, owner) for each in waits],
         "timeline": [_entry(each) for each in entries],
         "inbox": [_message(each) for each in run.inbox],
         "undelivered": [_message(each) for each in run.undelivered],
@@ -133,13 +136,15 @@ def run_in_full(run: Description, entries: list[Entry], waits: list[Wait]) -> di
     }
 
 
-def _wait(wait: Wait) -> dict[str, Any]:
+def _wait(wait: Wait, owner: str | None) -> dict[str, Any]:
     return {
         "kind": wait.kind,
         "text": wait.text,
         "until": _iso_ms(wait.until_ms),
         "event_id": wait.event_id,
         "needs_help": wait.needs_help,
+        "deadline": _iso_ms(wait.deadline_ms),
+        "owner": owner,
     }
 
 

@@ -14,7 +14,7 @@ from pledger.cli.exits import Exit
 from pledger.cli.ledger import find_run, opened
 from pledger.cli.output import STATUS_STYLES, Output, Styled, Words
 from pledger.cli.timeline import Entry, timeline
-from pledger.cli.waits import Wait, waits
+from pledger.cli.waits import Wait, owner_and_deadline, waits
 from pledger.client import Description
 from pledger.engine.port.records import AttemptRecord
 
@@ -99,8 +99,15 @@ class _View:
             "worker": run.owner or "none",
             "events": f"{run.last_event:,}",
         }
+        owner, deadline_ms = owner_and_deadline(run)
+        if owner is not None or summary.closed is None:
+            pairs["owner"] = "nobody is named" if owner is None else words.one_line(owner, _LINE_CHARS)
         if summary.closed is not None:
             del pairs["worker"]
+        elif deadline_ms is None:
+            pairs["deadline"] = "none"
+        else:
+            pairs["deadline"] = f"{self._moment(deadline_ms)} ({words.distance(deadline_ms, self._now_ms)})"
         self._output.table((), [(Styled(name, "dim"), value) for name, value in pairs.items()])
         self._output.lines("")
 

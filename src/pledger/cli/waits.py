@@ -6,10 +6,13 @@ time it comes, the failure it comes after, and what a person can do where nothin
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
+
+import msgspec
 
 from pledger.cli import words
 from pledger.cli.timeline import not_handled, timeline
@@ -17,6 +20,7 @@ from pledger.client import Description, WorkerSummary
 from pledger.engine.port.records import PlaceRow, TaskRow
 from pledger.history import failures
 from pledger.history.state import PendingActivity
+from pledger.history.transition import decode_started
 
 Kind: TypeAlias = Literal["block", "start", "activity", "timer", "message", "inbox", "deadline", "worker", "pause"]
 
@@ -38,7 +42,7 @@ class Wait:
     """text: a clause that continues "the run ...", with further lines where the reason has them.
 
     until_ms: when it is over by itself, or None. event_id: what asked for it, or None. needs_help: nothing will happen
-    before a person does something.
+    before a person does something. deadline_ms: when it is over whatever happens, or None: it may last for ever.
     """
 
     kind: Kind
@@ -46,6 +50,18 @@ class Wait:
     until_ms: int | None = None
     event_id: int | None = None
     needs_help: bool = False
+    deadline_ms: int | None = None
+
+
+def owner_and_deadline(run: Description) -> tuple[str | None, int | None]:
+    """Who answers for the run, and when it times out in ms; None where nothing was said of it. No worker may have taken
+    its start yet: then the worker's own code may still have something to say."""
+    for message in run.inbox if run.last_event == 0 else ():
+        if message.kind == "start":
+            with contextlib.suppress(msgspec.MsgspecError):  # whoever takes it will say so
+                started = decode_started(message.body)
+                return started.owner, started.deadline_ms
+    return run.state.owner, run.state.deadline_ms
 
 
 def waits(run: Description) -> list[Wait]:
@@ -53,15 +69,23 @@ def waits(run: Description) -> list[Wait]:
     if run.summary.closed is not None:
         return []
     now_ms = words.milliseconds(run.now)
+    _, deadline_ms = owner_and_deadline(run)
     if run.blocked is not None:
-        return [_block(run, now_ms), *_pauses(run, now_ms)]
-    return [
-        *_pauses(run, now_ms),
-        *_reasons(run, now_ms),
-        *_not_handled(run),
-        *_deadline(run, now_ms),
-        *_carriers(run, now_ms),
-    ]
+        found = [_block(run, now_ms), *_pauses(run, now_ms)]
+    else:
+        found = [
+            *_pauses(run, now_ms),
+            *_reasons(run, now_ms),
+            *_not_handled(run),
+            *_deadline(deadline_ms, now_ms),
+            *_carriers(run, now_ms),
+        ]
+    # None outlasts its run.
+    return [replace(each, deadline_ms=_first(each.deadline_ms, deadline_ms)) for each in found]
+
+
+def _first(*times_ms: int | None) -> int | None:
+    return min((each for each in times_ms if each is not None), default=None)
 
 
 def _pauses(run: Description, now_ms: int) -> Iterator[Wait]:
@@ -90,7 +114,7 @@ def _reasons(run: Description, now_ms: int) -> Iterator[Wait]:
     for event_id, timer in sorted(run.state.timers.items(), key=lambda each: each[1].fire_at_ms):
         when = f"{words.moment(timer.fire_at_ms, now_ms)} ({words.distance(timer.fire_at_ms, now_ms)})"
         verb = "sleeps until" if timer.fire_at_ms > now_ms else "has slept until"
-        yield Wait("timer", f"{verb} {when}", timer.fire_at_ms, event_id)
+        yield Wait("timer", f"{verb} {when}", timer.fire_at_ms, event_id, deadline_ms=timer.fire_at_ms)
     # The start is a message too, and said above.
     for message in (each for each in run.inbox if each.kind != "start"):
         what = f"the signal {words.printable(message.name)}" if message.kind == "signal" else "the request to cancel"
@@ -156,7 +180,9 @@ def _activity(
     if pending.cancel_requested:
         detail += "; it was asked to stop"
     text = f"waits for activity {words.printable(pending.command.activity_type)} ({detail})"
-    return Wait("activity", text, until_ms, event_id, needs_help=needs_help)
+    whole_ms = pending.command.options.schedule_to_close_ms
+    deadline_ms = None if whole_ms is None else pending.scheduled_ms + whole_ms
+    return Wait("activity", text, until_ms, event_id, needs_help=needs_help, deadline_ms=deadline_ms)
 
 
 def _queued(task: TaskRow, now_ms: int) -> str:
@@ -207,8 +233,7 @@ def _started(attempt: int, since_ms: int, worker: str | None, workers: Sequence[
     return f"{since} on worker {worker or 'unknown'}, which is gone; another one takes over"
 
 
-def _deadline(run: Description, now_ms: int) -> Iterator[Wait]:
-    deadline_ms = run.state.deadline_ms
+def _deadline(deadline_ms: int | None, now_ms: int) -> Iterator[Wait]:
     if deadline_ms is not None:
         when = f"{words.moment(deadline_ms, now_ms)} ({words.distance(deadline_ms, now_ms)})"
         yield Wait("deadline", f"times out at {when} if it is still open then", deadline_ms)

@@ -35,9 +35,6 @@ if TYPE_CHECKING:
 #: Transitions read and replayed at a time: a bound on memory and on how long the loop is held.
 PAGE: Final = 500
 
-_start_decoder = msgspec.msgpack.Decoder(RunStarted)
-decode_started = _start_decoder.decode
-
 
 def identity_of(row: RunRow) -> RunIdentity:
     return RunIdentity(
@@ -238,13 +235,15 @@ def take_message(run: ActiveRun, message: Message) -> None:
     match message.kind:
         case "start":
             try:
-                started = decode_started(message.body)
+                started = transition.decode_started(message.body)
             except msgspec.MsgspecError as error:
                 raise _damaged(run, "its start", error) from error
-            deadline = run.machine.definition.deadline
+            # Whoever started it may have known only the name; what stands at the definition is here.
+            deadline, owner = run.machine.definition.deadline, run.machine.definition.owner
             if started.deadline_ms is None and deadline is not None:
-                # Whoever started it knew only the name; the deadline stands at the definition, which is here.
                 started = msgspec.structs.replace(started, deadline_ms=message.sent_ms + milliseconds(deadline))
+            if started.owner is None and owner is not None:
+                started = msgspec.structs.replace(started, owner=owner)
             run.deadline_ms = started.deadline_ms
             run.add(started, message.message_key)
         case "signal":

@@ -31,7 +31,7 @@ class RunStarted(Event, tag=1, frozen=True):
 
     args: the arguments as one JSON array. seed: feeds every draw of the run, and its successors' after a reset.
     deadline_ms: when the run times out, or None. placement: of its activities, where they state none; in exported
-    histories it is called `priority`.
+    histories it is called `priority`. owner: who answers for it, a person or a team.
     """
 
     workflow_type: str
@@ -40,6 +40,7 @@ class RunStarted(Event, tag=1, frozen=True):
     task_queue: str = "default"
     deadline_ms: int | None = None
     placement: Placement | None = msgspec.field(default=None, name="priority")
+    owner: str | None = None
 
 
 class ActivityCompleted(Event, tag=2, frozen=True):

@@ -37,7 +37,8 @@ class PendingTimer:
 class RunState:
     """What a history amounts to. Pending things are keyed by the event that asked for them.
 
-    result: JSON of a completed run. failure: of one that ended badly. closed_ms: None while it is open.
+    result: JSON of a completed run. failure: of one that ended badly. closed_ms: None while it is open. owner: who
+    answers for it, or None when nobody was named.
     activities_done, activities_failed, signals, timers_fired: counts. just_ended: activities whose outcome came in the
     newest transition.
     """
@@ -48,6 +49,7 @@ class RunState:
     started_ms: int = 0
     closed_ms: int | None = None
     deadline_ms: int | None = None
+    owner: str | None = None
     result: bytes | None = None
     failure: Failure | None = None
     reason: str = ""
@@ -100,7 +102,7 @@ def apply(state: RunState, event: Event) -> None:
 
 def _started(state: RunState, event: events.RunStarted) -> None:
     state.workflow_type, state.args, state.started_ms = event.workflow_type, event.args, state.last_ms
-    state.deadline_ms = event.deadline_ms
+    state.deadline_ms, state.owner = event.deadline_ms, event.owner
 
 
 def _scheduled(state: RunState, event: events.ScheduleActivity) -> None:

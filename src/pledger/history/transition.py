@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from pledger.history.events import Command, Event, Input
+from pledger.history.events import Command, Event, Input, RunStarted
 
 #: Version of the saved form; an older one is brought up by single steps in `decode`.
 FORMAT: Final = 1
@@ -49,6 +49,8 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Transition)
 
 encode = _encoder.encode
+#: A start that waits for its first worker. Raises msgspec.MsgspecError when it is damaged.
+decode_started: Final = msgspec.msgpack.Decoder(RunStarted).decode
 
 
 def encode_parts(time_ms: int, code: str | None, inputs: Sequence[Input], commands: Sequence[Command]) -> bytes:

@@ -9,13 +9,15 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from pledger.cli.waits import Wait, waits
+from pledger.cli.waits import Wait, owner_and_deadline, waits
 from pledger.client import Description, PauseSummary
 from pledger.engine.port import circuit
 from pledger.engine.port.records import Message, PlaceRow
 from pledger.history import events
 from pledger.history.budget import BudgetRule
+from pledger.history.events import ActivityOptions
 from pledger.history.failures import Failure
+from pledger.history.transition import encode_event
 from pledger.views import dependency_summary
 from tests.unit.cli.runs import BEGIN_MS, START, TIMEOUT, Run, at, encoded, schedule, timer, worker
 
@@ -169,6 +171,25 @@ def test_a_deadline_is_a_wait_too() -> None:
         "waits for a message: nothing else can wake it",
         "times out at 18:45:00 (in 4 min 51 s) if it is still open then",
     ]
+
+
+def test_no_wait_outlasts_the_deadline_of_its_run() -> None:
+    start = events.RunStarted("fulfil", b"[]", b"seed", "default", BEGIN_MS + 300_000)
+    bound = events.ScheduleActivity("charge_card", b"[]", ActivityOptions(schedule_to_close_ms=60_000))
+    run = Run().then(0, start, bound, schedule(), timer(120), timer(7_200))
+    found = waits(run.describe(9, workers=(worker(),), owner="4242@host"))
+    deadlines = {each.event_id: (each.deadline_ms or 0) - BEGIN_MS for each in found}
+    assert deadlines == {2: 60_000, 3: 300_000, 4: 120_000, 5: 300_000, None: 300_000}
+    [endless] = waits(Run().then(0, START, schedule()).describe(9, workers=(worker(),), owner="4242@host"))
+    assert endless.deadline_ms is None
+
+
+def test_what_is_said_at_the_start_holds_before_a_worker_takes_it() -> None:
+    start = events.RunStarted("fulfil", b"[]", b"seed", "default", BEGIN_MS + 300_000, owner="fulfilment")
+    inbox = [Message(1, "start", "s", "", encode_event(start), BEGIN_MS)]
+    run = Run().describe(2, workers=(worker(),), inbox=inbox, due=at(0))
+    assert owner_and_deadline(run) == ("fulfilment", BEGIN_MS + 300_000)
+    assert texts(run)[-1] == "times out at 18:45:00 (in 4 min 58 s) if it is still open then"
 
 
 def test_messages_that_the_run_has_still_to_take() -> None:
