@@ -73,6 +73,11 @@ class Other:
     def state(self) -> None: ...
 
 
+@workflow.defn
+async def plain(number: int) -> int:
+    return number
+
+
 # Signals --------------------------------------------------------------------------------------------------------------
 
 
@@ -405,6 +410,52 @@ async def test_a_query_that_wakes_somebody_leaves_the_run_as_it_was(ledger: Ledg
         shipped.set()
         assert await handle.result() == "shipped"
     assert made == ["attempt"]
+
+
+def _raises(kind: type[BaseException]) -> type:
+    @workflow.defn
+    class Raises:
+        def __init__(self) -> None:
+            self.asked = 0
+
+        @workflow.run
+        async def run(self) -> None:
+            await workflow.wait_condition(lambda: self.asked > 1)
+
+        @workflow.signal
+        def hit(self) -> None:
+            self.asked += 1
+
+        @workflow.query
+        def state(self) -> None:
+            raise kind
+
+    return Raises
+
+
+@pytest.mark.parametrize("kind", [asyncio.CancelledError, SystemExit, GeneratorExit])
+async def test_a_query_that_raises_what_is_no_exception_harms_nobody(ledger: Ledger, kind: type[BaseException]) -> None:
+    raises = _raises(kind)
+    async with ledger.connect() as client, ledger.connect() as other, ledger.worker(client, raises, plain):
+        handle = await client.start_workflow(raises, id="order-1")
+        stated = pytest.raises(QueryFailedError, match=f"raised {kind.__name__}")
+        with stated:
+            await handle.query("state")
+        with stated:
+            await other.handle("order-1").query("state")
+        # Asked while a transition is on its way: then it is answered when that is told to be durable.
+        (run,) = client.internals.engines[0].runs.active.values()
+        run.in_flight = True
+        asked = [asyncio.create_task(handle.query("state")) for _ in range(2)]
+        await until(lambda: len(run.waiting) == len(asked))
+        run.in_flight = False
+        await handle.signal("hit")
+        for each in asked:
+            with stated:
+                await each
+        assert await client.execute_workflow(plain, 7, id="order-2") == 7
+        await handle.signal("hit")
+        await handle.result()
 
 
 async def test_a_query_without_a_worker_says_so(ledger: Ledger) -> None:

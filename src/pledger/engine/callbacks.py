@@ -14,8 +14,8 @@ T = TypeVar("T")
 async def in_callback(loop: asyncio.AbstractEventLoop, call: Callable[[], T]) -> T:
     """Call from a callback of the loop; its result, or what it raised.
 
-    SystemExit out of workflow code is a bug of that code like any other: it comes as an InternalError and does not stop
-    the worker.
+    SystemExit or a CancelledError out of workflow code is a bug of that code like any other: it comes as an
+    InternalError, and neither stops the worker nor looks as if the caller had been cancelled.
     """
     future: asyncio.Future[T] = loop.create_future()
 
@@ -26,8 +26,8 @@ async def in_callback(loop: asyncio.AbstractEventLoop, call: Callable[[], T]) ->
             future.set_result(call())
         except SystemExit as error:
             future.set_exception(InternalError(f"workflow code raised SystemExit({error.code!r})"))
-        except StopIteration as error:  # which no future takes
-            raised = InternalError("workflow code raised StopIteration")
+        except (StopIteration, asyncio.CancelledError) as error:  # the first one no future takes
+            raised = InternalError(f"workflow code raised {type(error).__name__}")
             raised.__cause__ = error
             future.set_exception(raised)
         except BaseException as error:

@@ -13,7 +13,7 @@ import asyncio
 import contextvars
 import gc
 from collections.abc import Callable
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 from pledger.engine.port.answers import Answer
 from pledger.engine.port.operations import Operation
@@ -115,8 +115,8 @@ class Committer:
             for prepare in self._preparers:
                 try:
                     prepare()
-                except Exception as raised:  # noqa: BLE001 - see on_error; the turns must go on
-                    self._on_error(raised)
+                except BaseException as raised:  # noqa: BLE001 - see on_error; the turns must go on
+                    self._raised(raised)
             self._scheduled = False
             if self._operations:
                 self._write()
@@ -163,8 +163,8 @@ class Committer:
         for done, answer in zip(callbacks, answers, strict=True):
             try:
                 done(answer)
-            except Exception as raised:  # noqa: BLE001 - see on_error
-                self._on_error(raised)
+            except BaseException as raised:  # noqa: BLE001 - see on_error
+                self._raised(raised)
         # Only now: who kicks while answers are told must not have a turn besides the one that follows.
         self._in_flight = False
         if self._scheduled or self._operations:
@@ -185,5 +185,16 @@ class Committer:
                 if not waiter.done():
                     waiter.set_result(None)
 
+    def _raised(self, error: BaseException) -> None:
+        if isinstance(error, KeyboardInterrupt):
+            # It is the program's, but not in the midst of a batch: what is to close in good order needs the next turns.
+            self._loop.call_soon(_raise, error)
+        else:
+            self._on_error(error)
+
     def _log(self, error: BaseException) -> None:
         self._loop.call_exception_handler({"message": "an answer could not be taken in", "exception": error})
+
+
+def _raise(error: BaseException) -> NoReturn:
+    raise error

@@ -306,7 +306,9 @@ class Engine:
                 return
             try:
                 future.set_result(None if run.gone else self.runs.query(run, name, args))
-            except Exception as error:  # noqa: BLE001 - whatever it is, the caller must not be left waiting
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:  # noqa: BLE001 - whatever it is, the caller must not be left waiting
                 future.set_exception(error)
 
         self.runs.when_at_rest(run, ask)

@@ -103,7 +103,9 @@ class MailReader:
         answer = failure = None
         try:
             answer = self._runs.query(run, request.name, request.body)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the one who asks must not be left waiting
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001 - whatever it is, the one who asks must not be left waiting
             failure = encode_record(failures.from_exception(error))
         task = self._loop.create_task(self._store.answer_request(request.request_key, answer, failure))
         self.answers.add(task)

@@ -430,7 +430,12 @@ class Runs:
     def _at_rest(self, run: ActiveRun) -> None:
         waiting, run.waiting = run.waiting, ()
         for ask in waiting:
-            ask()
+            try:
+                ask()
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:  # noqa: BLE001 - a bug of ours; neither the others nor the run suffer for it
+                self._loop.call_exception_handler({"message": f"{run.identity} could not be asked", "exception": error})
 
     def query(self, run: ActiveRun, name: str, args: bytes) -> bytes:
         """Ask a run at rest. Raises what `Machine.query` raises."""

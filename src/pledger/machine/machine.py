@@ -401,8 +401,9 @@ class Machine:
         finally:
             began = context.loop.take_back(mark)
             context.read_only = None
+            if began:
+                self.spoiled = True  # whoever it woke is awake in memory, and not by the record
         if began:
-            self.spoiled = True  # whoever it woke is awake in memory, and not by the record
             raise errors.QueryFailedError(f"query {name!r} of {self.identity} woke somebody up: it may only read")
         violation = guards.take_violation()
         if violation is not None:
@@ -414,7 +415,9 @@ class Machine:
             positional, keywords = handler.signature.split(handler.signature.decode_args(args))
             answer = getattr(self.instance, handler.attribute)(*positional, **keywords)
             return handler.signature.encode_result(answer)
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # the result of a cancelled task, sys.exit(): nothing of it ends who asks
             raise errors.QueryFailedError(
                 f"query {handler.name!r} of {self.identity} raised {type(error).__name__}: {failures.text_of(error)}"
             ) from error

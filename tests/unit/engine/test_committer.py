@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from pledger.engine.committer import Committer
 from pledger.engine.port.answers import Answer, Reply
 from pledger.engine.port.operations import LogAttempts, Operation
@@ -78,6 +80,46 @@ def test_a_preparer_that_raises_stops_no_turn() -> None:
 
     assert asyncio.run(main()) == [Reply.WON, Reply.WON]
     assert {type(each) for each in raised} == {ZeroDivisionError}
+
+
+@pytest.mark.parametrize("kind", [asyncio.CancelledError, SystemExit, GeneratorExit])
+def test_an_answer_that_cannot_be_taken_in_harms_nobody_else(kind: type[BaseException]) -> None:
+    raised: list[BaseException] = []
+    told: list[Answer] = []
+
+    def breaks(_: Answer) -> None:
+        raise kind
+
+    async def main() -> None:
+        committer = Committer(Always(), asyncio.get_running_loop(), raised.append)
+        committer.submit(LogAttempts(()), breaks)
+        committer.submit(LogAttempts(()), told.append)
+        await _next_turns()
+        assert await committer.write(LogAttempts(())) is Reply.WON, "there is another turn"
+
+    asyncio.run(main())
+    assert told == [Reply.WON]
+    assert [type(each) for each in raised] == [kind]
+
+
+def test_an_interrupt_ends_the_program_after_the_batch() -> None:
+    told: list[Answer] = []
+
+    def interrupted(_: Answer) -> None:
+        raise KeyboardInterrupt
+
+    async def main() -> None:
+        committer = Committer(Always(), asyncio.get_running_loop())
+        committer.submit(LogAttempts(()), interrupted)
+        committer.submit(LogAttempts(()), told.append)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            assert await committer.write(LogAttempts(())) is Reply.WON, "what is to be closed can be"
+
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(main())
+    assert told == [Reply.WON]
 
 
 def test_a_store_that_gives_too_few_answers_harms_those_who_asked_and_no_turn_to_come() -> None:

@@ -63,6 +63,11 @@ class Order:
         raise KeyError("missing")
 
     @workflow.query
+    def wakes_and_breaks(self) -> None:
+        asyncio.get_running_loop().call_soon(print)
+        raise KeyError("missing")
+
+    @workflow.query
     def unserialisable(self) -> object:
         return object()
 
@@ -158,6 +163,32 @@ def test_a_query_that_fails_fails_alone(drive: Drive, query: str, args: bytes, m
     assert run.result == "shipped"
 
 
+@pytest.mark.parametrize("error", [asyncio.CancelledError(), SystemExit(3), GeneratorExit(), StopIteration()])
+def test_a_query_that_raises_what_is_no_exception_fails_alone_too(drive: Drive, error: BaseException) -> None:
+    @workflow.defn
+    class Raises:
+        @workflow.run
+        async def run(self) -> None:
+            await asyncio.sleep(60)
+
+        @workflow.query
+        def state(self) -> None:
+            raise error
+
+    run = drive(Raises)
+    run.start()
+    with pytest.raises(QueryFailedError, match=f"raised {type(error).__name__}"):
+        run.machine.query("state", b"[]")
+
+
+def test_a_query_that_wakes_somebody_and_raises_has_spoiled_the_run(drive: Drive) -> None:
+    run = drive(Order)
+    run.start()
+    with pytest.raises(QueryFailedError):
+        run.machine.query("wakes_and_breaks", b"[]")
+    assert run.machine.spoiled
+
+
 def test_an_unknown_query_names_those_that_there_are(drive: Drive) -> None:
     run = drive(Order)
     run.start()
@@ -165,7 +196,7 @@ def test_an_unknown_query_names_those_that_there_are(drive: Drive) -> None:
         run.machine.query("state", b"[]")
     assert str(caught.value) == (
         "workflow 'order-7421' (Order, run 01J9X) has no query 'state'; "
-        "it has: act, breaks, greet, ready, status, tolerant_status, unserialisable"
+        "it has: act, breaks, greet, ready, status, tolerant_status, unserialisable, wakes_and_breaks"
     )
 
 
