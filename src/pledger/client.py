@@ -24,6 +24,7 @@ from pledger.history.placement import Priority, override_rule, place
 from pledger.history.retry import milliseconds
 from pledger.machine.definitions import WorkflowDefinition
 from pledger.machine.identity import RunIdentity
+from pledger.machine.outside import refuse_in_workflow_code
 from pledger.views import (
     CancelVerdict,
     DependencySummary,
@@ -95,6 +96,7 @@ async def connect(
     from pledger.engine.connection import Connection  # noqa: PLC0415
     from pledger.store import open_store  # noqa: PLC0415
 
+    refuse_in_workflow_code()
     store = await open_store(url, durability=durability)
     connection = Connection(store, namespace=namespace, payload_bytes_max=payload_bytes_max)
     try:
@@ -122,7 +124,13 @@ class Client:
     """
 
     def __init__(self, connection: Connection) -> None:
-        self.internals = connection
+        self._connection = connection
+
+    @property
+    def internals(self) -> Connection:
+        # Whatever a client or a handle does goes through here.
+        refuse_in_workflow_code()
+        return self._connection
 
     @overload
     async def start_workflow(

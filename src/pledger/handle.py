@@ -34,6 +34,7 @@ from pledger.views import (
 
 if TYPE_CHECKING:
     from pledger.client import Client
+    from pledger.engine.connection import Connection
 
 T = TypeVar("T")
 
@@ -59,13 +60,16 @@ class WorkflowHandle(Generic[T]):
         is_new: bool | None = None,
     ) -> None:
         self._client = client
-        self._connection = client.internals
         self.workflow_id = workflow_id
         self.run_id = run_id
         self.is_new = is_new
         self._definition = definition
         self._run_key = run_key
         self._chain_key = chain_key
+
+    @property
+    def _connection(self) -> Connection:
+        return self._client.internals
 
     def __repr__(self) -> str:
         return f"<WorkflowHandle {self.workflow_id!r} run {self.run_id or '(newest)'}>"

@@ -31,7 +31,9 @@ from pledger.client import (
 )
 from pledger.errors import StoreError, UsageError
 from pledger.history import payloads
+from pledger.machine import guards
 from pledger.machine.definitions import ActivityDefinition
+from pledger.machine.outside import refuse_in_workflow_code
 from pledger.worker import Worker
 
 if TYPE_CHECKING:
@@ -184,15 +186,23 @@ class SyncClient:
         self._wait(self._client.reset_limit(name))
 
     def _wait(self, call: Any) -> Any:
-        if (why_not := self._unusable()) is not None:
+        try:
+            self._check_usable()
+        except BaseException:
             if inspect.iscoroutine(call):
                 call.close()
-            raise UsageError(why_not)
+            raise
 
         async def awaited() -> Any:
             return await call
 
         return asyncio.run_coroutine_threadsafe(awaited(), self._loop).result()
+
+    def _check_usable(self) -> None:
+        if not guards.are_off():
+            refuse_in_workflow_code()
+        if (why_not := self._unusable()) is not None:
+            raise UsageError(why_not)
 
     def _unusable(self) -> str | None:
         if os.getpid() != self._pid:  # its thread is not here: who waits for it would wait for ever

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from types import FrameType
 
 # Not with pathlib: it would be a tenth of the time that the whole library takes to start.
 _PACKAGE = __file__.rpartition("machine")[0]
@@ -17,6 +18,16 @@ def caller_name(depth: int) -> str:
     """
     code = sys._getframe(depth + 1).f_code  # noqa: SLF001 - the only way to know the caller without its help
     return f"{_file_name(code.co_filename)}:{code.co_qualname}"
+
+
+def public_call() -> str:
+    """What user code has called of this library, by its qualified name."""
+    frame: FrameType | None = sys._getframe(2)  # noqa: SLF001 - see caller_name
+    name = ""
+    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        name = frame.f_code.co_qualname
+        frame = frame.f_back
+    return name
 
 
 def _file_name(path: str) -> str:

@@ -56,7 +56,7 @@ from pledger.machine.rules import (
     Rule,
 )
 
-__all__ = ["enter", "install", "leave", "suspended", "take_violation", "uninstall"]
+__all__ = ["are_off", "enter", "install", "leave", "suspended", "take_violation", "uninstall"]
 
 #: What the interpreter audits: https://docs.python.org/3/library/audit_events.html
 _AUDITED: Final[dict[str, Rule]] = {
@@ -139,6 +139,11 @@ class suspended:  # noqa: N801 - a context manager, used like a function
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         # Not by token: a coroutine closed by the garbage collector leaves in another context than it entered in.
         _suspended.set(self._before)
+
+
+def are_off() -> bool:
+    """Whether the calling code is inside `suspended`."""
+    return _suspended.get()
 
 
 def _judge(call: str, rule: Rule, caller: FrameType) -> None:
