@@ -15,13 +15,25 @@ from typing import Any
 
 import pytest
 
-from pledger import CommandSecrets, EnvironmentSecrets, FileSecrets, RetryPolicy, Secret, activity, errors, workflow
+from pledger import (
+    CircuitBreaker,
+    CommandSecrets,
+    EnvironmentSecrets,
+    FileSecrets,
+    RetryBudget,
+    RetryPolicy,
+    Secret,
+    activity,
+    errors,
+    workflow,
+)
 from pledger.cli import main
 from pledger.engine.secrets import Secrets
 from pledger.history.secret import known, redact
 from pledger.store.memory import MemoryStore
 from pledger.store.postgres import PostgresStore
-from tests.engine.harness import Ledger
+from tests.engine.harness import Ledger, until
+from tests.engine.shop import Shop
 
 #: In every canary: whatever writes one leaves this, but for base64.
 MARK = "7f3a9b2c41"
@@ -185,6 +197,84 @@ async def test_a_canary_is_found_nowhere(
         shown = capsys.readouterr()
         assert "secret://stripe-key" in shown.out
         holds_none(shown.out + shown.err)
+
+
+@activity.defn(
+    secrets=["stripe-key", "nasty"],
+    retry_policy=RetryPolicy(maximum_attempts=1),
+    retry_budget=RetryBudget("card-api", breaker=CircuitBreaker(failure_ratio=0.01, minimum_calls=1)),
+)
+async def tell_who_depends_on_it(key: Secret) -> str:
+    raise RuntimeError(f"{key.value} was refused by {activity.secret('nasty')}")
+
+
+@workflow.defn
+async def depending(key: Secret) -> str:
+    return await tell_who_depends_on_it(key)
+
+
+async def test_a_canary_is_not_in_what_is_known_of_a_dependency(
+    ledger: Ledger, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its circuit opens with the failure for its reason, which workers and people read."""
+    caplog.set_level(logging.DEBUG)
+    where = [EnvironmentSecrets()]
+    async with (
+        ledger.connect() as client,
+        ledger.worker(client, depending, tell_who_depends_on_it, secrets=where),
+    ):
+        handle = await client.start_workflow(depending, Secret("stripe-key"), id="order-1")
+        with pytest.raises(errors.WorkflowFailedError):
+            await handle.result()
+
+        async def is_open() -> bool:
+            [found] = await client.dependencies()
+            return found.phase == "open"
+
+        await until(is_open)
+        [found] = await client.dependencies()
+        assert "secret://stripe-key" in found.last_failure
+        holds_none(repr(found))
+        holds_none(await everything(ledger))
+    holds_none("\n".join(logging.Formatter().format(record) for record in caplog.records))
+
+
+@activity.defn(secrets=["stripe-key", "nasty"], transaction="shop", retry_policy=ONCE)
+async def fail_in_a_transaction(key: Secret) -> str:
+    await activity.connection().execute("SELECT 1")
+    raise RuntimeError(f"refused {key.value}: {activity.secret('nasty')}")
+
+
+@activity.defn(secrets=["stripe-key"], transaction="shop")
+def give_it_back_from_a_transaction(key: Secret) -> list[str]:
+    activity.connection().execute("SELECT 1")
+    return [key.value]
+
+
+@workflow.defn
+async def transacting(key: Secret, is_given_back: bool) -> str:
+    return str(await (give_it_back_from_a_transaction(key) if is_given_back else fail_in_a_transaction(key)))
+
+
+@pytest.mark.parametrize("is_given_back", [True, False])
+async def test_a_canary_is_found_nowhere_after_a_transaction(
+    shop: Shop, is_given_back: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    ledger, options = shop.ledger, {"transactions": {"shop": None}, "secrets": [EnvironmentSecrets()]}
+    definitions = (transacting, fail_in_a_transaction, give_it_back_from_a_transaction)
+    async with ledger.connect() as client, ledger.worker(client, *definitions, **options):
+        handle = await client.start_workflow(transacting, Secret("stripe-key"), is_given_back, id="order-1")
+        with pytest.raises(errors.WorkflowFailedError) as caught:
+            await handle.result()
+        assert caught.value.__cause__ is not None
+        told = caught.value.__cause__.__cause__
+        assert isinstance(told, errors.ApplicationError)
+        assert "secret://stripe-key" in str(told)
+        holds_none(repr(await handle.describe()))
+    holds_none(await everything(ledger))
+    holds_none(f"{told} {told.details} {told.remote_traceback}")
+    holds_none("\n".join(logging.Formatter().format(record) for record in caplog.records))
 
 
 async def test_references_go_through_histories_and_values_to_who_declares_them(ledger: Ledger) -> None:
