@@ -28,6 +28,16 @@ async def sleeping_run(store: Store, session: int, workflow_id: str, due_ms: int
     return await store.read_run(run.run_key)
 
 
+async def test_runs_that_are_due_at_one_moment_come_by_their_keys(store: Store) -> None:
+    """However they came to wait."""
+    session = await open_session(store)
+    runs = [await owned_run(store, session, f"order-{n}") for n in range(4)]
+    for run in [runs[2], runs[0], runs[3], runs[1]]:
+        await write(store, Release(run.run_key, run.fence, NOW - 1))
+    claimed = await claim(store, session)
+    assert [run.run_key for run in claimed] == sorted(run.run_key for run in runs)
+
+
 async def test_a_claim_takes_the_run_and_raises_the_fence(store: Store) -> None:
     session = await open_session(store)
     run = await ownerless_run(store)

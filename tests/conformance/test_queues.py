@@ -91,6 +91,17 @@ async def test_claims_go_by_priority_then_by_age(store: Store) -> None:
     assert order == [6, 5, 7, 4, 3]
 
 
+async def test_rows_that_are_due_at_one_moment_come_by_their_keys(store: Store) -> None:
+    """Of a lane also where a claim takes but some of them."""
+    session = await open_session(store)
+    first, second = [await owned_run(store, session, f"order-{n}") for n in range(2)]
+    await write(store, append(second, tasks=[task(second, n, **placed(3, "a")) for n in (4, 3)]))
+    await write(store, append(first, tasks=[task(first, n, **placed(3, "a")) for n in (4, 3)]))
+    order = [(await claim_queued(store, session, limit=1)).tasks[0] for _ in range(4)]
+    keys = [(row.run_key, row.event_id) for row in order]
+    assert keys == [(run.run_key, n) for run in (first, second) for n in (3, 4)]
+
+
 async def test_what_is_not_due_is_not_claimed_and_says_when(store: Store) -> None:
     session = await open_session(store)
     await run_with_tasks(store, session, {"due_ms": NOW + 7, **API}, {"due_ms": NOW + 9, **placed(1)})

@@ -56,6 +56,18 @@ async def test_claims_take_due_rows_oldest_first(store: Store) -> None:
     assert await next_due_ms(store, "default", "default") == NOW + 1
 
 
+async def test_rows_that_are_due_at_one_moment_come_by_their_keys(store: Store) -> None:
+    """Whatever their types, and however they came to wait."""
+    session = await open_session(store)
+    first, second = [await owned_run(store, session, f"order-{n}") for n in range(2)]
+    refund = {"activity_type": "refund"}
+    await write(store, append(second, tasks=[task(second, 4), task(second, 3, **refund)]))
+    await write(store, append(first, tasks=[task(first, 5, **refund), task(first, 4), task(first, 3)]))
+    claimed = await claim_tasks(store, session, activity_types=["charge", "refund"])
+    keys = [(row.run_key, row.event_id) for row in claimed]
+    assert keys == [*((first.run_key, n) for n in (3, 4, 5)), *((second.run_key, n) for n in (3, 4))]
+
+
 async def test_a_claimed_row_is_the_record_of_the_attempt(store: Store) -> None:
     session = await open_session(store)
     run = await run_with_tasks(store, session, {"attempt": 2, "lost": True, "heartbeat": b"[1]"})

@@ -97,7 +97,8 @@ class Tasks(Protocol):
     async def claim_tasks(self, session_key: int, now_ms: int, served: Served, room: int) -> list[TaskRow]:
         """Start due queued rows in this session's name, oldest due first, `room` of them at most: state, owner and
         started_ms are set (of a lost attempt started_ms stays, for the log). None of a run, type, queue or namespace
-        that is paused, and none in a lane: see `Queues.claim_queued`.
+        that is paused, and none in a lane: see `Queues.claim_queued`. Those due at one moment come in the order of
+        (run_key, event_id); which of them, where there are more than it takes, is the store's own affair.
 
         Durable before it returns: this is the record of the attempt (intent before effect).
         """
@@ -189,7 +190,8 @@ class Sessions(Protocol):
     async def claim_runs(
         self, session_key: int, now_ms: int, namespace: str, task_queue: str, codes: Mapping[str, str], limit: int
     ) -> list[RunRow]:
-        """Take ownerless open runs that are due or have mail, oldest due first; owner and fence are the new ones.
+        """Take ownerless open runs that are due or have mail, oldest due first; owner and fence are the new ones. Those
+        due at one moment as in `Tasks.claim_tasks`.
 
         codes: the workflow types that the session can run, each with the identity of its code. A blocked run is taken
         only by code that has not blocked it since its last event; taking it clears the block. One that is paused is not

@@ -42,7 +42,7 @@ WHERE state = 'queued' AND namespace = ?1 AND task_queue = ?2 AND activity_type 
         SELECT 1 FROM pledger_paused_run AS paused
         WHERE paused.run_key = pledger_task.run_key AND paused.pause_key NOT IN (SELECT value FROM json_each(?6))
     )
-ORDER BY due_ms LIMIT ?5;
+ORDER BY due_ms, task_key LIMIT ?5;
 
 -- name: next_of_type
 -- The one of them that is due next. A look tells but of the first that is due, which may wait for a limit.

@@ -52,7 +52,7 @@ SELECT run.run_key FROM json_each(?1) AS type JOIN pledger_run AS run ON run.run
         WHERE owner IS NULL AND blocked IS NULL
             AND namespace = ?2 AND task_queue = ?3 AND workflow_type = type.key AND due_ms <= ?4
             AND NOT EXISTS (SELECT 1 FROM pledger_pause AS pause WHERE pause.run_key = pledger_run.run_key)
-        ORDER BY due_ms LIMIT ?5
+        ORDER BY due_ms, run_key LIMIT ?5
     )
     UNION ALL
     SELECT run_key FROM (

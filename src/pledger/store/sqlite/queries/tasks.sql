@@ -68,7 +68,7 @@ SELECT task.task_key FROM json_each(?1) AS type JOIN pledger_task AS task ON tas
     SELECT task_key FROM pledger_task
     WHERE state = 'queued' AND namespace = ?2 AND task_queue = ?3 AND activity_type = type.value AND due_ms <= ?4
         AND NOT EXISTS (SELECT 1 FROM pledger_paused_run AS paused WHERE paused.run_key = pledger_task.run_key)
-    ORDER BY due_ms LIMIT ?5
+    ORDER BY due_ms, task_key LIMIT ?5
 )
 WHERE NOT EXISTS (
     SELECT 1 FROM pledger_pause AS pause
