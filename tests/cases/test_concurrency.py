@@ -28,6 +28,7 @@ from tests.conformance.harness import (
     owned_run,
     placed,
     task,
+    with_statistics,
     write,
 )
 from tests.conformance.harness import Ledger as PortLedger
@@ -178,6 +179,7 @@ async def test_CON_02_ten_thousand_waiting_rows_are_not_looked_through(port_ledg
     run = await owned_run(store, session)
     rows = [task(run, n, **placed(3, "A", 1.0, ("flow", f"{n % keys}"))) for n in range(3, 10_003)]
     await write(store, append(run, tasks=rows))
+    await with_statistics(store)
     rule = LimitRule(concurrency=10_000)
     for _ in range(5):
         assert len((await claim_queued(store, session, limit=1, flow=rule)).tasks) == 1

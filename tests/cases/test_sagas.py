@@ -17,6 +17,7 @@ import pytest
 from pledger import RetryPolicy, activity, errors, workflow
 from pledger.client import History
 from pledger.history.events import ActivityCompleted, ScheduleActivity
+from pledger.store.postgres import PostgresStore
 from tests.cases.harness import asked_again
 from tests.engine.harness import Ledger, until, worker_process
 
@@ -191,6 +192,12 @@ async def test_SAG_07_a_step_is_never_seen_with_two_keys(ledger: Ledger) -> None
 # SAG-09 ---------------------------------------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody looks for the dead more often than every four seconds."""
+    monkeypatch.setattr(PostgresStore, "look_every_s", 0.1)
+
+
 class Backend:
     """Rows by a unique key. The first insert holds its caller for as long as the host lives."""
 
@@ -212,6 +219,7 @@ class Backend:
         self.insert = insert
 
 
+@pytest.mark.usefixtures("_soon")
 async def test_SAG_09_the_attempt_after_a_stop_has_the_same_key_and_both_show(ledger: Ledger) -> None:
     backend = Backend(AT_ONCE)
 
@@ -238,6 +246,7 @@ async def test_SAG_09_the_attempt_after_a_stop_has_the_same_key_and_both_show(le
     assert told.attempt == 2
 
 
+@pytest.mark.usefixtures("_soon")
 async def test_SAG_09_what_may_run_once_is_not_run_again(ledger: Ledger) -> None:
     backend = Backend(ONCE)
 
