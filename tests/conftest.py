@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
 
+from pledger.history import transition
 from pledger.testing.faults import DISK_KINDS, KINDS, SERVER_KINDS
 from tests import servers
 from tests.faults.matrix import never_made
@@ -142,7 +144,19 @@ def pytest_xdist_auto_num_workers() -> int:
     return (os.cpu_count() or 1) + 1
 
 
+def _read_back(encode: Callable[..., bytes]) -> Callable[..., bytes]:
+    """Every transition that a test's engine writes must be readable: what a history cannot hold is refused before."""
+
+    def checked(*parts: object) -> bytes:
+        body = encode(*parts)
+        transition.decode(body)
+        return body
+
+    return checked
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    transition.encode_parts = _read_back(transition.encode_parts)
     if not hasattr(config, "workerinput"):  # the workers' reports arrive where the tests were started
         config.pluginmanager.register(Simulated(), "pledger-simulated")
         config.pluginmanager.register(Killed(), "pledger-killed")

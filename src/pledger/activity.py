@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Coroutine, MutableMapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, ParamSpec, TypeVar, cast, overload
 
 from pledger.engine.attempt import Attempt, running
@@ -23,6 +23,7 @@ from pledger.history.budget import RetryBudget
 from pledger.history.placement import Limit, Priority
 from pledger.history.retry import RetryPolicy
 from pledger.history.secret import SCHEME, check_name, redact, value_of
+from pledger.history.times import utc
 from pledger.machine.definitions import ActivityDefinition, CancellationType, Executor, StepOptions, executor_of
 
 __all__ = ["Info", "connection", "defn", "heartbeat", "in_activity", "info", "is_cancelled", "logger", "secret"]
@@ -173,7 +174,7 @@ class Info:
         return self._until(self.run_deadline)
 
     def _until(self, deadline: datetime | None) -> timedelta | None:
-        return None if deadline is None else max(timedelta(0), deadline - _time(self._now_ms()))
+        return None if deadline is None else max(timedelta(0), deadline - utc(self._now_ms()))
 
 
 def info() -> Info:
@@ -190,14 +191,14 @@ def info() -> Info:
         namespace=who.namespace,
         task_queue=command.task_queue or who.task_queue,
         attempt=attempt.number,
-        scheduled_time=_time(attempt.scheduled_ms),
-        started_time=_time(attempt.started_ms),
-        deadline=None if attempt.deadline_ms is None else _time(attempt.deadline_ms),
-        schedule_to_close_deadline=None if whole_ms is None else _time(attempt.scheduled_ms + whole_ms),
+        scheduled_time=utc(attempt.scheduled_ms),
+        started_time=utc(attempt.started_ms),
+        deadline=None if attempt.deadline_ms is None else utc(attempt.deadline_ms),
+        schedule_to_close_deadline=None if whole_ms is None else utc(attempt.scheduled_ms + whole_ms),
         fencing_token=attempt.fencing_token,
         idempotency_key=attempt.idempotency_key,
         heartbeat_details=() if before is None else tuple(payloads.decode(before)),
-        run_deadline=None if attempt.run_deadline_ms is None else _time(attempt.run_deadline_ms),
+        run_deadline=None if attempt.run_deadline_ms is None else utc(attempt.run_deadline_ms),
         _now_ms=attempt.now_ms,
     )
 
@@ -251,10 +252,6 @@ def _attempt(call: str) -> Attempt:
     if attempt is None:
         raise UsageError(f"{call} works only in an activity that a worker runs")
     return attempt
-
-
-def _time(ms: int) -> datetime:
-    return datetime.fromtimestamp(ms / 1000, UTC)
 
 
 class _Logger(logging.LoggerAdapter[logging.Logger]):

@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import re
 from collections.abc import AsyncIterator, Callable, Coroutine
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, Literal, Required, TypedDict, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, Required, TypedDict, TypeVar, Unpack, cast, overload
 
 from pledger import errors
 from pledger.engine import listing, operators, pausing
@@ -20,8 +19,10 @@ from pledger.handle import QUERY_TIMEOUT, WorkflowHandle
 from pledger.history import payloads, transition
 from pledger.history.calls import encode_call
 from pledger.history.events import RunStarted
+from pledger.history.names import check_id
 from pledger.history.placement import Priority, override_rule, place
-from pledger.history.retry import milliseconds
+from pledger.history.retry import is_whole
+from pledger.history.times import DURATION_MAX, check_duration, in_words, milliseconds, utc
 from pledger.machine.definitions import WorkflowDefinition
 from pledger.machine.identity import RunIdentity
 from pledger.machine.outside import refuse_in_workflow_code
@@ -40,7 +41,6 @@ from pledger.views import (
     pause_summary,
     queue_summaries,
     run_summary,
-    utc,
     worker_summary,
 )
 
@@ -68,10 +68,6 @@ __all__ = [
 
 T = TypeVar("T")
 
-#: Longer than any name that a person gives; ids stand in indices and in every message.
-ID_CHARACTERS_MAX: Final = 1_000
-_SURROGATE: Final = re.compile("[\ud800-\udfff]")
-
 
 @contextlib.asynccontextmanager
 async def connect(
@@ -90,8 +86,9 @@ async def connect(
     Raises UsageError for a URL it does not know, InvalidPolicyError for a bound below 1, StoreError when the database
     cannot be opened.
     """
-    if payload_bytes_max < 1:
-        raise errors.InvalidPolicyError(f"connect(payload_bytes_max={payload_bytes_max}) must be at least 1")
+    namespace = check_id(namespace, "connect(namespace=...)")
+    if not (is_whole(payload_bytes_max) and payload_bytes_max >= 1):
+        raise errors.InvalidPolicyError(f"connect(payload_bytes_max={payload_bytes_max!r}) must be at least 1")
     # Loaded with the first connection: many programs only define workflows.
     from pledger.engine.connection import Connection  # noqa: PLC0415
     from pledger.store import open_store  # noqa: PLC0415
@@ -170,13 +167,17 @@ class Client:
         name = workflow if isinstance(workflow, str) else cast("WorkflowDefinition", definition).name
         if not id:
             raise errors.UsageError(f"workflow {name!r} needs an id: a name of yours for this piece of work")
-        check_id(id, f"the id of a run of workflow {name!r}")
-        check_id(task_queue, f"the task queue of workflow {id!r}")
-        if execution_timeout is not None and execution_timeout <= timedelta(0):
-            raise errors.InvalidPolicyError(
-                f"execution_timeout of workflow {id!r} ({name}) is {execution_timeout.total_seconds():g} s; it must be "
-                "more than 0, or None for the deadline of the definition"
-            )
+        name = check_id(name, "the name of a workflow")
+        id = check_id(id, f"the id of a run of workflow {name!r}")  # noqa: A001 - as above
+        task_queue = check_id(task_queue, f"the task queue of workflow {id!r}")
+        if priority is not None and not isinstance(priority, Priority):
+            raise errors.InvalidPolicyError(f"the priority of workflow {id!r} is {priority!r}; it must be a Priority")
+        if execution_timeout is not None:
+            what, or_none = f"execution_timeout of workflow {id!r} ({name})", "None for the deadline of the definition"
+            if check_duration(execution_timeout, what, or_none=or_none) <= timedelta(0):
+                raise errors.InvalidPolicyError(
+                    f"{what} is {in_words(execution_timeout)}; it must be more than 0, or {or_none}"
+                )
         self._check_known(name, task_queue)
         if connection is not None and id_conflict_policy is IdConflictPolicy.TERMINATE_EXISTING:
             raise errors.UsageError(
@@ -193,7 +194,7 @@ class Client:
         )
         now_ms = await internals.now_ms()
         limit = execution_timeout or (definition.deadline if definition is not None else None)
-        deadline_ms = None if limit is None else now_ms + milliseconds(limit)
+        deadline_ms = None if limit is None else now_ms + milliseconds(min(limit, DURATION_MAX))
         entropy = internals.entropy(26)
         owner = None if definition is None else definition.owner
         started = RunStarted(name, encoded, entropy[:16], task_queue, deadline_ms, place(priority), owner)
@@ -469,13 +470,3 @@ class Client:
             workflow_id=start.workflow_id,
             run_id=existing.run_id,
         )
-
-
-def check_id(given: str, what: str) -> None:
-    """Raises UsageError for an id or a name that is too long, or holds what not every database keeps."""
-    if len(given) > ID_CHARACTERS_MAX:
-        raise errors.UsageError(f"{what} has {len(given)} characters, the most is {ID_CHARACTERS_MAX}; use a digest")
-    if "\0" in given:
-        raise errors.UsageError(f"{what}, {given!r}, holds a NUL character, which PostgreSQL does not keep in a name")
-    if _SURROGATE.search(given) is not None:
-        raise errors.UsageError(f"{what}, {given!r}, holds half of a surrogate pair, which no database keeps")

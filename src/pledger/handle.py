@@ -16,8 +16,9 @@ from pledger.engine.port.records import PlaceRow, RunRow, RunStatus
 from pledger.history import events, failures, payloads, transition
 from pledger.history.calls import encode_call
 from pledger.history.events import Command
-from pledger.history.retry import milliseconds
+from pledger.history.names import check_id, clean
 from pledger.history.state import fold
+from pledger.history.times import milliseconds, utc
 from pledger.history.transition import StoredTransition, Transition
 from pledger.machine.definitions import WorkflowDefinition, handler_name
 from pledger.views import (
@@ -29,7 +30,6 @@ from pledger.views import (
     dependency_summary,
     pause_summary,
     run_summary,
-    utc,
 )
 
 if TYPE_CHECKING:
@@ -109,6 +109,8 @@ class WorkflowHandle(Generic[T]):
         WorkflowNotFoundError, PayloadError, and UsageError for arguments that do not fit the method's parameters.
         """
         name, encoded = self._message("signal", signal, args)
+        if message_id is not None:
+            message_id = check_id(message_id, f"the message_id of signal {name!r} to workflow {self.workflow_id!r}")
         await self._send("signal", name, encoded, message_id)
 
     async def query(self, query: Callable[..., Any] | str, *args: Any, timeout: timedelta = QUERY_TIMEOUT) -> Any:
@@ -140,7 +142,7 @@ class WorkflowHandle(Generic[T]):
         The verdict is recorded when the run closes; `cancel_verdict` reads it.
         """
         request_id = f"cancel-{self._connection.entropy(8).hex()}"
-        await self._send("cancel", "", reason.encode("utf-8", "backslashreplace"), request_id)
+        await self._send("cancel", "", clean(reason, "the reason of a cancel request").encode(), request_id)
         return CancelVerdict(request_id, None)
 
     async def cancel_verdict(self, request_id: str) -> CancelVerdict:
@@ -154,6 +156,7 @@ class WorkflowHandle(Generic[T]):
 
     async def terminate(self, reason: str = "") -> None:
         """End the run at once, without telling its code; what was running is abandoned."""
+        reason = clean(reason, "the reason of a termination")
         while True:
             row = await self._row()
             if row.status != "running":
@@ -289,6 +292,7 @@ class WorkflowHandle(Generic[T]):
         unknown = errors.UnknownSignalError if kind == "signal" else errors.UnknownQueryError
         if name is None:
             raise unknown(f"{what!r} is not a {kind}: decorate the method with @workflow.{kind}")
+        name = check_id(name, f"the name of a {kind} to workflow {self.workflow_id!r}")
         definition = self._definition
         handler = None
         if definition is not None:

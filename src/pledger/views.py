@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -29,6 +29,7 @@ from pledger.engine.port.records import (
 from pledger.history import payloads, view
 from pledger.history.placement import LimitRule
 from pledger.history.state import RunState
+from pledger.history.times import utc
 from pledger.history.transition import Transition
 from pledger.history.view import HistoryEvent, numbered
 from pledger.machine import guards
@@ -251,10 +252,6 @@ class CancelVerdict:
 
     request_id: str
     verdict: str | None
-
-
-def utc(ms: int) -> datetime:
-    return datetime.fromtimestamp(ms / 1000, UTC)
 
 
 def worker_summary(session: SessionRow, now_ms: int) -> WorkerSummary:

@@ -17,8 +17,10 @@ from pledger.client import Client
 from pledger.engine.bounds import bounds_of
 from pledger.engine.limits import Limits
 from pledger.errors import InvalidPolicyError, UsageError
+from pledger.history.names import check_id
 from pledger.history.placement import Limit
-from pledger.history.retry import milliseconds
+from pledger.history.retry import is_whole
+from pledger.history.times import check_duration, milliseconds
 from pledger.machine import guards
 from pledger.machine.definitions import ActivityDefinition, WorkflowDefinition
 from pledger.version import __version__
@@ -104,17 +106,21 @@ class Worker:
             ("max_history_events", max_history_events),
             ("payload_bytes_max", payload_bytes_max),
         ):
-            if value < 1:
-                raise InvalidPolicyError(f"Worker({name}={value}) must be at least 1")
+            if not (is_whole(value) and value >= 1):
+                raise InvalidPolicyError(f"Worker({name}={value!r}) must be at least 1, and a whole number")
+        for name, duration in (("lease", lease), ("grace", grace), ("retention", retention)):
+            check_duration(duration, f"Worker({name}=...)", or_none="")
+        if deadlock_timeout is not None:
+            check_duration(deadlock_timeout, "Worker(deadlock_timeout=...)", or_none="None for no limit")
         if lease < timedelta(milliseconds=100):
             raise InvalidPolicyError(f"Worker(lease={lease}) must be at least 0.1 s")
         if retention < timedelta(0):
             raise InvalidPolicyError(f"Worker(retention={retention}) must be 0 or more, or timedelta.max for ever")
         self._grace_s = grace.total_seconds()
-        self._task_queue = task_queue
+        self._task_queue = check_id(task_queue, "Worker(task_queue=...)")
         self._paused = paused
-        self._build_id = build_id
-        self._identity = identity or f"{os.getpid()}@{socket.gethostname()}"
+        self._build_id = None if build_id is None else check_id(build_id, "Worker(build_id=...)")
+        self._identity = check_id(identity or f"{os.getpid()}@{socket.gethostname()}", "Worker(identity=...)")
         self._deadlock_s = deadlock_timeout.total_seconds() if deadlock_timeout is not None else 0.0
         self._limits = Limits(
             concurrent_activities_max=max_concurrent_activities,

@@ -24,8 +24,10 @@ from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack, overload
 
 from pledger.errors import UsageError
 from pledger.history import payloads
+from pledger.history.names import check_id
 from pledger.history.placement import Priority
 from pledger.history.retry import RetryPolicy
+from pledger.history.times import utc
 from pledger.machine import guards
 from pledger.machine.callers import caller_name
 from pledger.machine.context import ActivityHandle, RunContext, current, required, schedule_call
@@ -237,7 +239,7 @@ def start_activity(
     if not isinstance(activity, str):
         raise UsageError(f"{activity!r} is not an activity: decorate it with @activity.defn, or give its name")
     return context.schedule_activity(
-        activity,
+        check_id(activity, "the name of an activity"),
         payloads.encode_args_untyped(args),
         options.record(),
         lambda data: payloads.decode(data, result_type),
@@ -309,7 +311,7 @@ def info() -> Info:
     """About the present run."""
     context = required("workflow.info")
     who = context.identity
-    start = datetime.fromtimestamp(context.started_ms / 1000, context.now().tzinfo)
+    start = utc(context.started_ms)
     return Info(who.namespace, who.workflow_id, who.run_id, who.workflow_type, who.task_queue, start, context.events)
 
 

@@ -11,7 +11,9 @@ from pledger.engine.port.operations import CANCELS_MAX, INBOX_MAX
 from pledger.engine.watchdog import Watchdog
 from pledger.history import failures, payloads
 from pledger.history.budget import CircuitBreaker, RetryBudget
+from pledger.history.names import ID_CHARACTERS_MAX
 from pledger.history.placement import DEFAULT_PRIORITY
+from pledger.history.times import DURATION_MAX
 from pledger.machine import context
 from pledger.machine.definitions import DEFAULT_START_TO_CLOSE, StepOptions
 from pledger.store import postgres
@@ -74,6 +76,8 @@ def expected() -> dict[str, float]:
         "one payload": payloads.PAYLOAD_BYTES_MAX,
         "nesting of a value": payloads.NESTING_MAX,
         "digits of an integer": payloads.INT_DIGITS_MAX,
+        "a duration": seconds(DURATION_MAX),
+        "an id or a name": ID_CHARACTERS_MAX,
         "text of a failure": failures.TEXT_MAX,
         "causes of a failure": failures.CAUSES_MAX,
         "pending activities of one run": context.PENDING_ACTIVITIES_MAX,

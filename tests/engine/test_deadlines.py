@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from pledger import RetryPolicy, Worker, activity, errors, workflow
+from pledger.client import WorkflowHandle
 from tests.engine.harness import Ledger, until
 
 LIMIT = timedelta(minutes=1)
@@ -136,3 +137,45 @@ async def test_no_attempt_starts_when_its_run_has_no_time_left(ledger: Ledger) -
         async with ledger.worker(client, hands_over, work):
             with pytest.raises(errors.WorkflowFailedError, match="passed its deadline"):
                 await handle.result()
+
+
+@activity.defn(start_to_close_timeout=timedelta.max, retry_policy=RetryPolicy(maximum_interval=timedelta.max))
+async def patient() -> datetime | None:
+    info = activity.info()
+    assert (info.deadline, info.time_left) == (info.run_deadline, info.run_time_left)
+    return info.run_deadline
+
+
+@workflow.defn
+class Patient:
+    def __init__(self) -> None:
+        self.until: datetime | None = None
+
+    @workflow.run
+    async def run(self) -> None:
+        waits = asyncio.create_task(asyncio.sleep(10**17))
+        self.until = await patient()
+        await waits
+
+    @workflow.query
+    def deadline(self) -> datetime | None:
+        return self.until
+
+
+async def test_what_has_no_end_is_told_as_years_ahead(ledger: Ledger) -> None:
+    """There is no datetime after the year 9999: whoever looks at such a run must not be stopped by it."""
+    async with ledger.connect() as client, Worker(client, workflows=[Patient], activities=[patient]):
+        handle = await client.start_workflow(Patient, id="patient", execution_timeout=timedelta.max)
+        await until(lambda: _deadline_of(handle))
+        told = await handle.describe()
+        assert told.due is not None
+        assert told.due.year > 8_800
+        assert all(each.time.year < 3_000 for each in told.history.events)
+        with pytest.raises(errors.InvalidPolicyError, match=r"execution_timeout of workflow .* 3,000,000 days"):
+            await client.start_workflow(Patient, id="other", execution_timeout=timedelta(days=3_000_000))
+        await handle.terminate()
+
+
+async def _deadline_of(handle: WorkflowHandle[None]) -> bool:
+    found = await handle.query(Patient.deadline)
+    return found is not None and found.year > 8_800

@@ -4,7 +4,7 @@ digit. Fields are only ever added: programs read them.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -17,6 +17,7 @@ from pledger.client import DependencySummary, Description, LimitSummary, PauseSu
 from pledger.engine.port.records import AttemptRecord, Message, PlaceRow
 from pledger.history import failures
 from pledger.history.failures import Failure
+from pledger.history.times import utc
 
 
 def to_json(value: Any) -> str:
@@ -34,7 +35,7 @@ def _iso(time: datetime | None) -> str | None:
 
 
 def _iso_ms(ms: int | None) -> str | None:
-    return None if ms is None else _iso(datetime.fromtimestamp(ms / 1000, UTC))
+    return None if ms is None else _iso(utc(ms))
 
 
 # Runs -----------------------------------------------------------------------------------------------------------------

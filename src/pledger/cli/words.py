@@ -7,10 +7,11 @@ outside, and must not be able to steer the reader's terminal.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime, tzinfo
+from datetime import datetime, tzinfo
 from typing import Final
 
 from pledger.history.failures import Failure
+from pledger.history.times import utc
 
 _SECOND: Final = 1_000
 _MINUTE: Final = 60 * _SECOND
@@ -72,7 +73,7 @@ def distance(ms: int, now_ms: int) -> str:
 
 
 def _at(ms: int, zone: tzinfo | None) -> datetime:
-    return datetime.fromtimestamp(ms / 1000, UTC).astimezone(zone)
+    return utc(ms).astimezone(zone)
 
 
 def milliseconds(time: datetime) -> int:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 from pledger.engine.port.records import RunRow
 from pledger.errors import NoLongerKeptError
+from pledger.history.times import utc
 
 
 def check_kept(row: RunRow) -> None:
     """Raises NoLongerKeptError for a run that is forgotten."""
     if not row.is_forgotten:
         return
-    closed = datetime.fromtimestamp((row.closed_ms or 0) / 1000, UTC).isoformat(timespec="seconds")
+    closed = utc(row.closed_ms or 0).isoformat(timespec="seconds")
     raise NoLongerKeptError(
         f"workflow {row.workflow_id!r} ({row.workflow_type}, run {row.run_id}) is {row.status} since {closed}, and "
         "retention has removed its history with its result: the ledger remembers its id, the digest of its input and "

@@ -20,7 +20,7 @@ from pledger.engine.task_rows import decode_outcome, queued_row, record_of
 from pledger.engine.verdicts import GiveUp, Retry, after_failure, worker_lost
 from pledger.history import events, transition
 from pledger.history.events import ActivityFailed, RunStarted
-from pledger.history.retry import milliseconds
+from pledger.history.times import milliseconds
 from pledger.history.transition import StoredTransition, Transition
 from pledger.machine.identity import RunIdentity
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from pledger.engine.operators import person
 from pledger.engine.port.pauses import PAUSE_KINDS, Pause, Scope
 from pledger.errors import InvalidPolicyError, UsageError
+from pledger.history.names import check_id, clean
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -28,7 +29,7 @@ def scope_of(namespace: str, kind: str, name: str) -> Scope:
         )
     if kind != "namespace" and not name:
         raise UsageError(f"a {kind} to be paused has a name; this one is empty")
-    return Scope(namespace, kind, name or namespace)
+    return Scope(namespace, kind, check_id(name or namespace, f"the name of the {kind}"))
 
 
 def scope_of_run(row: RunRow) -> Scope:
@@ -36,7 +37,8 @@ def scope_of_run(row: RunRow) -> Scope:
 
 
 async def pause(connection: Connection, scope: Scope, reason: str, paused_by: str | None) -> Pause:
-    found = await connection.store.pause(scope, reason, paused_by or person())
+    by = clean(paused_by or person(), "who asks for a pause")
+    found = await connection.store.pause(scope, clean(reason, "the reason of a pause"), by)
     connection.tell_workers()
     return found
 

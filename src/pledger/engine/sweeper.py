@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pledger.engine.port.retention import FROM_THE_START, in_batches
 from pledger.errors import StoreError
-from pledger.history.retry import milliseconds
+from pledger.history.times import milliseconds
 
 if TYPE_CHECKING:
     from pledger.engine.port.verbs import Store

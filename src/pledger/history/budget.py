@@ -13,7 +13,8 @@ import msgspec
 
 from pledger.errors import InvalidPolicyError
 from pledger.history.names import check_text
-from pledger.history.retry import milliseconds
+from pledger.history.retry import is_number, is_whole
+from pledger.history.times import DURATION_MAX, check_duration, milliseconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,12 +33,16 @@ class CircuitBreaker:
     maximum_pause: timedelta = timedelta(minutes=5)
 
     def __post_init__(self) -> None:
-        if not 0 < self.failure_ratio <= 1:
+        if not (is_number(self.failure_ratio) and 0 < self.failure_ratio <= 1):
             raise InvalidPolicyError(
-                f"CircuitBreaker(failure_ratio={self.failure_ratio}) must be more than 0 and at most 1"
+                f"CircuitBreaker(failure_ratio={self.failure_ratio!r}) must be a number of more than 0 and at most 1"
             )
-        if self.minimum_calls < 1:
-            raise InvalidPolicyError(f"CircuitBreaker(minimum_calls={self.minimum_calls}) must be at least 1")
+        if not (is_whole(self.minimum_calls) and self.minimum_calls >= 1):
+            raise InvalidPolicyError(
+                f"CircuitBreaker(minimum_calls={self.minimum_calls!r}) must be at least 1, and a whole number"
+            )
+        check_duration(self.pause, "CircuitBreaker(pause=...)", or_none="")
+        check_duration(self.maximum_pause, "CircuitBreaker(maximum_pause=...)", or_none="")
         if not timedelta(0) < self.pause <= self.maximum_pause:
             raise InvalidPolicyError(
                 f"CircuitBreaker(pause={self.pause}, maximum_pause={self.maximum_pause}): the pause must be more than "
@@ -62,15 +67,21 @@ class RetryBudget:
     breaker: CircuitBreaker | None = CircuitBreaker()
 
     def __post_init__(self) -> None:
-        if not self.name:
+        if self.name == "":
             raise InvalidPolicyError("RetryBudget(name='') needs a name: of the system that it is about")
-        check_text(self.name, "name of a retry budget")
-        if not (self.ratio >= 0 and math.isfinite(self.ratio)):
-            raise InvalidPolicyError(f"RetryBudget({self.name!r}, ratio={self.ratio}) must be 0 or more, and finite")
-        if not (self.minimum_per_second > 0 and math.isfinite(self.minimum_per_second)):
+        object.__setattr__(self, "name", check_text(self.name, "name of a retry budget"))
+        if not (is_number(self.ratio) and self.ratio >= 0 and math.isfinite(self.ratio)):
+            raise InvalidPolicyError(f"RetryBudget({self.name!r}, ratio={self.ratio!r}) must be 0 or more, and finite")
+        least = self.minimum_per_second
+        if not (is_number(least) and least > 0 and math.isfinite(least)):
             raise InvalidPolicyError(
-                f"RetryBudget({self.name!r}, minimum_per_second={self.minimum_per_second}) must be more than 0, and "
-                "finite: without any, a retry might wait for ever"
+                f"RetryBudget({self.name!r}, minimum_per_second={least!r}) must be more than 0, and finite: without "
+                "any, a retry might wait for ever"
+            )
+        check_duration(self.window, f"RetryBudget({self.name!r}).window", or_none="")
+        if self.breaker is not None and not isinstance(self.breaker, CircuitBreaker):
+            raise InvalidPolicyError(
+                f"RetryBudget({self.name!r}, breaker={self.breaker!r}) must be a CircuitBreaker, or None for none"
             )
         if self.window < timedelta(seconds=1):
             raise InvalidPolicyError(f"RetryBudget({self.name!r}, window={self.window}) must be at least a second")
@@ -78,7 +89,7 @@ class RetryBudget:
     def rule(self) -> BudgetRule:
         """Its numbers."""
         breaker = self.breaker
-        window_ms = milliseconds(self.window)
+        window_ms = milliseconds(min(self.window, DURATION_MAX))
         if breaker is None:
             return BudgetRule(self.ratio, self.minimum_per_second, window_ms, failure_ratio=None)
         return BudgetRule(
@@ -87,8 +98,8 @@ class RetryBudget:
             window_ms,
             breaker.failure_ratio,
             breaker.minimum_calls,
-            milliseconds(breaker.pause),
-            milliseconds(breaker.maximum_pause),
+            milliseconds(min(breaker.pause, DURATION_MAX)),
+            milliseconds(min(breaker.maximum_pause, DURATION_MAX)),
         )
 
 

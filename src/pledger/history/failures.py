@@ -17,6 +17,7 @@ import msgspec
 from pledger import errors
 from pledger.history import payloads, tracebacks
 from pledger.history.secret import redact, redact_payload
+from pledger.history.times import DURATION_MS_MAX
 
 #: A cause chain longer than this is cut: it is bounded like everything in a history.
 CAUSES_MAX = 20
@@ -82,7 +83,7 @@ def _record(error: BaseException) -> Failure:
                 text,
                 _details(error.details),
                 bool(error.non_retryable),
-                round(delay.total_seconds() * 1000) if isinstance(delay, timedelta) else None,
+                min(round(delay.total_seconds() * 1000), DURATION_MS_MAX) if isinstance(delay, timedelta) else None,
             )
         case errors.SecretError():
             return Failure("application", "SecretError", message, text, non_retryable=error.non_retryable)

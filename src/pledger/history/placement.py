@@ -16,7 +16,8 @@ from msgspec.structs import replace
 
 from pledger.errors import InvalidPolicyError
 from pledger.history.names import check_text
-from pledger.history.retry import milliseconds
+from pledger.history.retry import is_number, is_whole
+from pledger.history.times import DURATION_MAX, check_duration, milliseconds
 
 LimitUse: TypeAlias = tuple[str, str]
 """(name of a limit, key): what is counted together. The key of a limit without keys is empty."""
@@ -60,15 +61,16 @@ class Priority:
 
     def __post_init__(self) -> None:
         least, most = WEIGHT_RANGE
-        if self.priority_key is not None and not 1 <= self.priority_key <= LOWEST_PRIORITY:
+        key, weight = self.priority_key, self.fairness_weight
+        if key is not None and not (is_whole(key) and 1 <= key <= LOWEST_PRIORITY):
             raise InvalidPolicyError(
-                f"Priority(priority_key={self.priority_key}) must be from 1 (first) to {LOWEST_PRIORITY}"
+                f"Priority(priority_key={key!r}) must be a whole number from 1 (first) to {LOWEST_PRIORITY}"
             )
         if self.fairness_key is not None:
-            check_text(self.fairness_key, "fairness_key of a Priority")
-        if self.fairness_weight is not None and not least <= self.fairness_weight <= most:
+            object.__setattr__(self, "fairness_key", check_text(self.fairness_key, "fairness_key of a Priority"))
+        if weight is not None and not (is_number(weight) and least <= weight <= most):
             raise InvalidPolicyError(
-                f"Priority(fairness_weight={self.fairness_weight}) must be from {least:g} to {most:g}"
+                f"Priority(fairness_weight={weight!r}) must be a number from {least:g} to {most:g}"
             )
 
     def over(self, base: Priority | None) -> Priority:
@@ -101,21 +103,26 @@ class Limit:
     key: Callable[..., str] | None = None
 
     def __post_init__(self) -> None:
-        if not self.name:
+        if self.name == "":
             raise InvalidPolicyError("Limit(name='') needs a name: of what is bounded")
-        check_text(self.name, "name of a limit")
+        object.__setattr__(self, "name", check_text(self.name, "name of a limit"))
         if self.concurrency is None and self.rate is None:
             raise InvalidPolicyError(f"Limit({self.name!r}) bounds nothing: give it concurrency=..., rate=... or both")
-        if self.concurrency is not None and self.concurrency < 1:
-            raise InvalidPolicyError(f"Limit({self.name!r}, concurrency={self.concurrency}) must be at least 1")
-        if self.rate is not None and not (self.rate > 0 and math.isfinite(self.rate)):
-            raise InvalidPolicyError(f"Limit({self.name!r}, rate={self.rate}) must be more than 0")
+        if self.concurrency is not None and not (is_whole(self.concurrency) and self.concurrency >= 1):
+            raise InvalidPolicyError(
+                f"Limit({self.name!r}, concurrency={self.concurrency!r}) must be at least 1, and a whole number"
+            )
+        if self.rate is not None and not (is_number(self.rate) and self.rate > 0 and math.isfinite(self.rate)):
+            raise InvalidPolicyError(f"Limit({self.name!r}, rate={self.rate!r}) must be a number of more than 0")
+        check_duration(self.per, f"Limit({self.name!r}).per", or_none="")
+        if self.key is not None and not callable(self.key):
+            raise InvalidPolicyError(f"Limit({self.name!r}, key={self.key!r}) must be a function of the arguments")
         if self.per <= timedelta(0):
             raise InvalidPolicyError(f"Limit({self.name!r}, per={self.per}) must be more than 0")
 
     def rule(self) -> LimitRule:
         """Its numbers."""
-        return LimitRule(self.concurrency, self.rate, milliseconds(self.per))
+        return LimitRule(self.concurrency, self.rate, milliseconds(min(self.per, DURATION_MAX)))
 
 
 class LimitRule(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -158,7 +165,10 @@ def place(priority: Priority | None, limits: tuple[LimitUse, ...] = ()) -> Place
     if priority is None:
         return Placement(limits=limits) if limits else None
     placement = Placement(
-        priority.priority_key or DEFAULT_PRIORITY, priority.fairness_key or "", priority.fairness_weight or 1.0, limits
+        int(priority.priority_key or DEFAULT_PRIORITY),
+        priority.fairness_key or "",
+        float(priority.fairness_weight or 1.0),
+        limits,
     )
     return None if placement == _PLAIN else placement
 

@@ -6,13 +6,16 @@ Pure: the draw for the jitter is an argument.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Final, TypeGuard
 
 import msgspec
 
 from pledger.errors import InvalidPolicyError
+from pledger.history.names import check_str
+from pledger.history.times import DURATION_MAX, check_duration, in_words, milliseconds
 
 
 class RetryPolicyRecord(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -31,6 +34,20 @@ class RetryPolicyRecord(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 DEFAULT_RETRY = RetryPolicyRecord()
+
+#: More than anybody counts to; it fits every database's integers.
+ATTEMPTS_MAX: Final = 2**31 - 1
+_NO_MAXIMUM: Final = "None for a hundred times the initial interval"
+
+
+def is_whole(given: object) -> TypeGuard[int]:
+    """Whether it is a whole number, by its type: neither 3.0 nor True."""
+    return isinstance(given, int) and not isinstance(given, bool)
+
+
+def is_number(given: object) -> bool:
+    """Whether it is an int or a float, and neither True nor an int that no float can hold."""
+    return isinstance(given, float) or (is_whole(given) and abs(given) < 2**63)
 
 
 def retry_delay_ms(policy: RetryPolicyRecord, attempt: int) -> int:
@@ -62,6 +79,10 @@ def is_exhausted(policy: RetryPolicyRecord, attempt: int) -> bool:
     return 0 < policy.maximum_attempts <= attempt
 
 
+def _are_names(given: object) -> bool:
+    return isinstance(given, Collection) and not isinstance(given, str) and all(isinstance(each, str) for each in given)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
     """How often and how fast a failed activity is tried again.
@@ -83,39 +104,39 @@ class RetryPolicy:
     jitter: float = 1.0
 
     def __post_init__(self) -> None:
-        self._check(isinstance(self.initial_interval, timedelta), "initial_interval", "a timedelta")
-        self._check(isinstance(self.maximum_interval, timedelta | None), "maximum_interval", "a timedelta or None")
-        for field in ("backoff_coefficient", "maximum_attempts", "jitter"):
-            self._check(isinstance(getattr(self, field), int | float), field, "a number")
+        check_duration(self.initial_interval, "RetryPolicy.initial_interval", or_none="")
+        if self.maximum_interval is not None:
+            check_duration(self.maximum_interval, "RetryPolicy.maximum_interval", or_none=_NO_MAXIMUM)
+        self._check(is_whole(self.maximum_attempts), "maximum_attempts", "a whole number")
+        for field in ("backoff_coefficient", "jitter"):
+            self._check(is_number(getattr(self, field)), field, "a number")
         self._check(self.initial_interval >= timedelta(0), "initial_interval", "0 or more")
         self._check(1 <= self.backoff_coefficient < math.inf, "backoff_coefficient", "at least 1 and finite")
         self._check(
             self.maximum_interval is None or self.maximum_interval >= timedelta(0),
             "maximum_interval",
-            "0 or more, or None for a hundred times the initial interval",
+            f"0 or more, or {_NO_MAXIMUM}",
         )
         self._check(self.maximum_attempts >= 0, "maximum_attempts", "0 (without end) or more")
+        self._check(self.maximum_attempts <= ATTEMPTS_MAX, "maximum_attempts", f"at most {ATTEMPTS_MAX:,}")
         self._check(0.0 <= self.jitter <= 1.0, "jitter", "between 0.0 and 1.0")
-        self._check(not isinstance(self.non_retryable_error_types, str), "non_retryable_error_types", "a list of names")
+        self._check(_are_names(self.non_retryable_error_types), "non_retryable_error_types", "a list of names")
+        for name in self.non_retryable_error_types:
+            check_str(name, "a name in RetryPolicy.non_retryable_error_types")
 
     def _check(self, holds: bool, field: str, range_: str) -> None:  # noqa: FBT001 - reads as an assertion
         if not holds:
             value = getattr(self, field)
-            told = f"{value.total_seconds():g} s" if isinstance(value, timedelta) else repr(value)
+            told = in_words(value) if isinstance(value, timedelta) else repr(value)
             raise InvalidPolicyError(f"RetryPolicy.{field} is {told}; it must be {range_}")
 
     def record(self) -> RetryPolicyRecord:
         """The policy as the ledger keeps it."""
         return RetryPolicyRecord(
-            milliseconds(self.initial_interval),
-            self.backoff_coefficient,
-            None if self.maximum_interval is None else milliseconds(self.maximum_interval),
-            self.maximum_attempts,
-            tuple(self.non_retryable_error_types),
-            self.jitter,
+            milliseconds(min(self.initial_interval, DURATION_MAX)),
+            float(self.backoff_coefficient),
+            None if self.maximum_interval is None else milliseconds(min(self.maximum_interval, DURATION_MAX)),
+            int(self.maximum_attempts),
+            tuple(check_str(name, "a name") for name in self.non_retryable_error_types),
+            float(self.jitter),
         )
-
-
-def milliseconds(duration: timedelta) -> int:
-    """Whole milliseconds, rounded up: a wait is never shorter than asked."""
-    return -(-duration // timedelta(milliseconds=1))

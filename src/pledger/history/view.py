@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final, get_args
 
 import msgspec
@@ -16,6 +16,7 @@ import msgspec
 from pledger.errors import PayloadError
 from pledger.history import events
 from pledger.history.events import Event
+from pledger.history.times import utc
 from pledger.history.transition import FORMAT, Transition
 
 #: Fields whose bytes are JSON.
@@ -42,7 +43,7 @@ def numbered(transitions: Iterable[Transition]) -> list[HistoryEvent]:
     """Every event with its number and time."""
     found: list[HistoryEvent] = []
     for transition in transitions:
-        time = datetime.fromtimestamp(transition.time_ms / 1000, UTC)
+        time = utc(transition.time_ms)
         for event in transition.events():
             found.append(HistoryEvent(len(found) + 1, time, events.event_type(event), event))
     return found

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 from pledger.errors import ForbiddenCallError, UsageError
 from pledger.history import events, payloads
 from pledger.history.events import Command, ScheduleActivity
+from pledger.history.names import check_id, check_str
 from pledger.history.placement import LimitUse, Priority, place
+from pledger.history.times import utc
 from pledger.machine.callers import where
 from pledger.machine.definitions import ActivityDefinition, StepOptions
 from pledger.machine.identity import RunIdentity
@@ -167,6 +169,8 @@ class RunContext:
 
         priority: over that of the run.
         """
+        if idempotency_key is not None:
+            idempotency_key = check_str(idempotency_key, f"the idempotency key of activity {activity_type!r}")
         if len(args) > self.payload_bytes_max:
             what = f"the input of activity {activity_type!r} in {self.identity}"
             payloads.check_size(args, what, self.payload_bytes_max)
@@ -301,13 +305,14 @@ class RunContext:
     # Reading ----------------------------------------------------------------------------------------------------------
 
     def now(self) -> datetime:
-        return datetime.fromtimestamp(self.now_ms / 1000, UTC)
+        return utc(self.now_ms)
 
     def patched(self, patch_id: str) -> bool:
         """Whether the run takes the new side: True and recorded when asked first while live, else as recorded."""
-        known = self.patches.get(patch_id)
+        known = self.patches.get(patch_id) if type(patch_id) is str else None
         if known is not None:
             return known
+        patch_id = check_id(patch_id, "a patch id")
         taken = not self.replaying or patch_id in self.recorded_patches
         self.check_may_ask()
         self.patches[patch_id] = taken

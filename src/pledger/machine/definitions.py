@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeAlias, T
 from pledger.errors import InvalidPolicyError, UsageError
 from pledger.history.budget import RetryBudget
 from pledger.history.events import ActivityOptions
+from pledger.history.names import check_id
 from pledger.history.payloads import Signature
 from pledger.history.placement import Limit, LimitUse, Priority, use_of
-from pledger.history.retry import RetryPolicy, milliseconds
+from pledger.history.retry import RetryPolicy
+from pledger.history.times import check_duration, in_words, milliseconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -35,6 +37,9 @@ DEFAULT_START_TO_CLOSE = timedelta(minutes=10)
 _WORKFLOW = "__pledger_workflow__"
 _HANDLER = "__pledger_handler__"
 _INIT = "__pledger_init__"
+
+_NO_DEADLINE = "None for no deadline"
+_OF_WORKER = "None for what the worker says"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,14 +63,18 @@ class StepOptions:
             "heartbeat_timeout",
         ):
             value = getattr(self, name)
-            if value is not None and not isinstance(value, timedelta):
-                raise InvalidPolicyError(f"{name} is {value!r}; it must be a timedelta")
-            if value is not None and value <= timedelta(0):
+            if value is not None and check_duration(value, name) <= timedelta(0):
                 raise InvalidPolicyError(
-                    f"{name} is {value.total_seconds():g} s; it must be more than 0, or None for no such bound"
+                    f"{name} is {in_words(value)}; it must be more than 0, or None for no such bound"
                 )
         if self.cancellation_type not in (None, "try", "wait", "abandon"):
             raise InvalidPolicyError(f'cancellation_type is {self.cancellation_type!r}; use "try", "wait" or "abandon"')
+        for name, cls in (("retry_policy", RetryPolicy), ("priority", Priority)):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, cls):
+                raise InvalidPolicyError(f"{name} is {value!r}; it must be a {cls.__name__}, or None for the default")
+        if self.task_queue is not None:
+            object.__setattr__(self, "task_queue", check_id(self.task_queue, "the task_queue of an activity"))
 
     def over(self, base: StepOptions) -> StepOptions:
         """These options where they are stated, `base` where they are not."""
@@ -96,7 +105,8 @@ class StepOptions:
 
 
 def _ms(duration: timedelta | None) -> int | None:
-    return None if duration is None else milliseconds(duration)
+    # What has no end is bounded by nothing, where None would have meant the default.
+    return None if duration is None or duration == timedelta.max else milliseconds(duration)
 
 
 # Activities -----------------------------------------------------------------------------------------------------------
@@ -127,7 +137,7 @@ class ActivityDefinition(Generic[P, R]):
     ) -> None:
         functools.update_wrapper(self, fn)
         self.fn = fn
-        self.name = name
+        self.name = check_id(name, "the name of an activity")
         self.options = options
         self.executor = executor
         self.idempotency_key = idempotency_key
@@ -215,7 +225,7 @@ class WorkflowDefinition:
 
 def mark_handler(fn: Callable[..., Any], kind: Literal["run", "signal", "query"], name: str | None) -> None:
     """Note on a method what it is to its class; `define_workflow` collects the notes."""
-    setattr(fn, _HANDLER, (kind, name or fn.__name__))
+    setattr(fn, _HANDLER, (kind, check_id(name or fn.__name__, f"the name of a {kind}")))
 
 
 def mark_init(fn: Callable[..., Any]) -> None:
@@ -239,23 +249,25 @@ def define_workflow(
     retention: timedelta | None = None,
 ) -> WorkflowDefinition:
     """Read a function or a class as a workflow and note the definition on it. Raises UsageError when it is neither."""
-    if deadline is not None and deadline <= timedelta(0):
+    called = check_id(name or target.__name__, "the name of a workflow")
+    if deadline is not None:
+        what = f"the deadline of workflow {called!r}"
+        if check_duration(deadline, what, or_none=_NO_DEADLINE) <= timedelta(0):
+            raise InvalidPolicyError(f"{what} is {in_words(deadline)}; it must be more than 0, or {_NO_DEADLINE}")
+        deadline = None if deadline == timedelta.max else deadline
+    what = f"the retention of workflow {called!r}"
+    if retention is not None and check_duration(retention, what, or_none=_OF_WORKER) < timedelta(0):
         raise InvalidPolicyError(
-            f"workflow deadline is {deadline.total_seconds():g} s; it must be more than 0, or None for no deadline"
+            f"{what} is {in_words(retention)}; it must be 0 or more, timedelta.max for ever, or {_OF_WORKER}"
         )
-    if retention is not None and retention < timedelta(0):
-        raise InvalidPolicyError(
-            f"workflow retention is {retention.total_seconds():g} s; it must be 0 or more, timedelta.max for ever, or "
-            "None for what the worker says"
-        )
+    if owner is not None:
+        owner = check_id(owner, f"the owner of workflow {called!r}")
     known = (tuple(failure_exception_types), deadline, owner)
     if inspect.isclass(target):
-        definition = _class_definition(target, name or target.__name__, *known, retention=retention)
+        definition = _class_definition(target, called, *known, retention=retention)
     elif inspect.iscoroutinefunction(target):
         signature = Signature.of(target)
-        definition = WorkflowDefinition(
-            name or target.__name__, target, None, signature, {}, {}, *known, retention=retention
-        )
+        definition = WorkflowDefinition(called, target, None, signature, {}, {}, *known, retention=retention)
     else:
         raise UsageError(f"workflow {target.__qualname__!r} must be an async function or a class with a run method")
     setattr(target, _WORKFLOW, definition)

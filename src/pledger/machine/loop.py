@@ -24,6 +24,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
 from pledger.errors import ForbiddenCallError
+from pledger.history.times import DURATION_MS_MAX
 from pledger.machine.generators import Generators
 
 if TYPE_CHECKING:
@@ -250,6 +251,8 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
+        if not math.isfinite(when):
+            raise ValueError(f"a timer needs a finite time, not {when!r}; wait on an event instead")
         # Seconds since 1970 as a float are exact to a quarter of a microsecond: what is smaller is no millisecond more.
         return self._start_timer(math.ceil(when * 1000 - self.now_ms - 1e-3), callback, args, context)
 
@@ -260,6 +263,8 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         args: tuple[Any, ...],
         context: contextvars.Context | None,
     ) -> LoopTimer:
+        # Whoever waits for longer waits for ever, and there is no datetime for its end.
+        delay_ms = min(delay_ms, DURATION_MS_MAX)
         when = (self.now_ms + delay_ms) / 1000
         timer = LoopTimer(when, callback, args, contextvars.copy_context() if context is None else context, self.owner)
         if delay_ms <= 0:

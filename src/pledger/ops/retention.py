@@ -15,7 +15,7 @@ from typing import Final
 from pledger.client import Client
 from pledger.engine.port.retention import FROM_THE_START, Finished, in_batches
 from pledger.errors import CorruptHistoryError, NoLongerKeptError
-from pledger.history.retry import milliseconds
+from pledger.history.times import milliseconds
 from pledger.ops.archive import Archive, archive_row
 
 #: Chains that are looked at in one go, forgotten in one transaction, and their events in that.

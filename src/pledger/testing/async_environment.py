@@ -23,8 +23,8 @@ from pledger.engine.port import lanes
 from pledger.engine.session import LoopHeart
 from pledger.engine.verification import replay_run
 from pledger.history import transition
-from pledger.history.retry import milliseconds
 from pledger.history.state import RunState, fold
+from pledger.history.times import milliseconds
 from pledger.machine import guards
 from pledger.machine.definitions import ActivityDefinition
 from pledger.testing.alone import JumpHeart, Unwatched

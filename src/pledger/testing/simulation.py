@@ -23,7 +23,7 @@ from typing import Any, Final
 from pledger.engine.bounds import bounds_of
 from pledger.engine.limits import Limits
 from pledger.errors import UsageError
-from pledger.history.retry import milliseconds
+from pledger.history.times import milliseconds
 from pledger.machine import guards
 from pledger.machine.definitions import ActivityDefinition, WorkflowDefinition
 from pledger.store.memory import State
