@@ -278,7 +278,7 @@ async def test_what_a_dead_worker_reported_is_read_by_the_next_attempt(ledger: L
 async def test_a_timer_of_a_dead_worker_fires_elsewhere(ledger: Ledger) -> None:
     @workflow.defn
     async def sleeps() -> str:
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.5)  # long enough that a busy machine sees the timer before it fires
         return "rested"
 
     with worker_process(ledger, sleeps) as dead:
