@@ -62,7 +62,7 @@ class Births:
             if isinstance(error, KeyboardInterrupt):
                 raise
             # Kept as an ordinary start: whoever claims it meets the bug and blocks the run.
-            machine.destroy()
+            self._runs.leaving.dispose(machine)
             self._committer.submit(start, birth.done)
             return
         assert built is not None
@@ -83,7 +83,7 @@ class Births:
         else:
             runs.activities.admission.unreserve(built.eager)
             run.gone = True
-            run.machine.destroy()
+            runs.leaving.dispose(run.machine)
         if isinstance(answer, errors.StoreUnavailableError):
             self._listener.in_doubt()
         if answer is Reply.LOST:

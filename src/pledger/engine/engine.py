@@ -92,7 +92,13 @@ class Engine:
         self.intake = self._new_intake(self._new_loader(randomness))
         self.activities.admission.slots.freed = self.intake.slot_freed
         self._verification = Verification(
-            connection.store, self.workflows, self._loop, randomness, limits.verified_share, limits.payload_bytes_max
+            connection.store,
+            self.workflows,
+            self._loop,
+            randomness,
+            limits.verified_share,
+            limits.payload_bytes_max,
+            watchdog,
         )
         self._sweeper = Sweeper(
             connection.store,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 from collections.abc import Callable
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from pledger.engine.port.answers import Answer
     from pledger.engine.runs import Listener, Runs
     from pledger.engine.session import LedgerClock
+    from pledger.machine.machine import Machine
 
 logger = logging.getLogger("pledger.engine")
 
@@ -79,6 +81,20 @@ class Leaving:
                     self._listener.run_released(operation.due_ms)
 
         self._committer.submit(operation, answered)
+
+    def dispose(self, machine: Machine) -> None:
+        """Close what the code has open. Its clean-up is watched, and harms nobody but itself."""
+        left = 0
+        with contextlib.suppress(errors.StuckError):
+            left = self._runs.watchdog.watch(machine.identity, machine.destroy)
+        if left:
+            logger.warning(
+                "%s has left memory, and %d of its coroutines did not end: they stay until the process does. Their "
+                "code catches whatever is raised in it, or runs on without waiting. Catch Exception, and not "
+                "BaseException, around what waits",
+                machine.identity,
+                left,
+            )
 
     def evict(self) -> None:
         """Let go of the runs that have rested longest, down to the bound of the cache."""

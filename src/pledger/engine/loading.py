@@ -138,7 +138,7 @@ class Loader:
             await self._replay(run, row)
             with_row = await self._take_mail(run)
         except BaseException as error:
-            await in_callback(self._loop, machine.destroy)
+            await in_callback(self._loop, functools.partial(self._runs.leaving.dispose, machine))
             if isinstance(error, (KeyboardInterrupt, asyncio.CancelledError)):
                 raise
             if isinstance(error, errors.StoreUnavailableError):
@@ -148,7 +148,7 @@ class Loader:
                 self._block(row, blocks.reason(error, self._clock.now_ms(), machine.last_event + 1))
             return
         if not self._runs.holds(row.owner):
-            await in_callback(self._loop, machine.destroy)
+            await in_callback(self._loop, functools.partial(self._runs.leaving.dispose, machine))
             return
         self._take_lost(run, with_row)
         for fired in machine.due_timers(self._clock.now_ms()):
@@ -170,7 +170,8 @@ class Loader:
         while reader.last_event < row.last_event and (page := await reader.next_page()):
             if run.last_event == 0 and isinstance(page[0].inputs[0], RunStarted):
                 run.deadline_ms = page[0].inputs[0].deadline_ms
-            await in_callback(self._loop, functools.partial(run.machine.replay_all, page))
+            watched = functools.partial(self._runs.watchdog.watch, run.identity, run.machine.replay_all, page)
+            await in_callback(self._loop, watched)
             run.last_event = reader.last_event
             if run.slept and any(isinstance(each, events.CancelRequested) for found in page for each in found.inputs):
                 run.in_doubt = True

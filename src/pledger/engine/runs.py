@@ -108,7 +108,7 @@ class Runs:
         self._committer = committer
         self._clock = clock
         self._loop = loop
-        self._watchdog = watchdog
+        self.watchdog = watchdog
         self._listener = listener
         self._session_key = session_key
         self.codes = codes
@@ -169,7 +169,7 @@ class Runs:
         pending = [*run.machine.pending_event_ids(), *run.machine.given_up]
         if pending:
             self.activities.abandon(run.run_key, pending, reason)
-        run.machine.destroy()
+        self.leaving.dispose(run.machine)
         self._at_rest(run)
 
     def ended_elsewhere(self, run: ActiveRun) -> None:
@@ -300,7 +300,7 @@ class Runs:
             return None
         if run.last_event >= self._history_events_max:
             raise self._history_is_full(run)
-        watchdog, machine = self._watchdog, run.machine
+        watchdog, machine = self.watchdog, run.machine
         watchdog.activation += 1
         watchdog.identity = run.identity
         try:
@@ -440,7 +440,7 @@ class Runs:
     def query(self, run: ActiveRun, name: str, args: bytes) -> bytes:
         """Ask a run at rest. Raises what `Machine.query` raises."""
         try:
-            return run.machine.query(name, args)
+            return self.watchdog.watch(run.identity, run.machine.query, name, args)
         finally:
             if run.machine.spoiled and not run.releasing:
                 self.leaving.begin_again(run)

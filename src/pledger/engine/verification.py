@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from pledger import errors
 from pledger.engine.callbacks import in_callback
 from pledger.engine.loading import HistoryReader, identity_of
+from pledger.engine.watchdog import Watchdog
 from pledger.history import payloads, tracebacks
 from pledger.machine.machine import Machine
 
@@ -41,6 +42,7 @@ class Verification:
         randomness: random.Random,
         share: float,
         payload_bytes_max: int,
+        watchdog: Watchdog,
     ) -> None:
         self._store = store
         self._definitions = definitions
@@ -48,6 +50,7 @@ class Verification:
         self._random = randomness
         self._share = share
         self._payload_bytes_max = payload_bytes_max
+        self._watchdog = watchdog
         self._waiting: list[int] = []
         self._task: asyncio.Task[None] | None = None
         self.verified = 0
@@ -73,7 +76,7 @@ class Verification:
                 definition = self._definitions.get(row.workflow_type)
                 if definition is None or row.is_forgotten:
                     continue
-                await replay_run(self._store, row, definition, self._loop, self._payload_bytes_max)
+                await replay_run(self._store, row, definition, self._loop, self._payload_bytes_max, self._watchdog)
                 self.verified += 1
             except errors.StoreUnavailableError:
                 continue  # that says nothing of the run, and the next one may be readable again
@@ -94,17 +97,21 @@ async def replay_run(
     definition: WorkflowDefinition,
     loop: asyncio.AbstractEventLoop,
     payload_bytes_max: int = payloads.PAYLOAD_BYTES_MAX,
+    watchdog: Watchdog | None = None,
 ) -> int:
     """Replay the whole history of a run, page by page, each in a plain callback of the loop; how many events it had.
+
+    watchdog: watches each page; None leaves endless code to a debugger.
 
     Raises NondeterminismError at the first difference, CorruptHistoryError for a damaged history.
     """
     machine = Machine(definition, identity_of(row), payload_bytes_max=payload_bytes_max)
     reader = HistoryReader(store, row.run_key, row.run_id)
+    watch = (Watchdog() if watchdog is None else watchdog).watch
     try:
         while page := await reader.next_page():
-            await in_callback(loop, functools.partial(machine.replay_all, page))
+            await in_callback(loop, functools.partial(watch, machine.identity, machine.replay_all, page))
         reader.check_end(row)
     finally:
-        loop.call_soon(machine.destroy)
+        loop.call_soon(watch, machine.identity, machine.destroy)
     return reader.last_event

@@ -1,8 +1,9 @@
-"""Watches activations: workflow code that does not give the thread back would stop every run of its worker.
+"""Watches workflow code: what does not give the thread back would stop every run of its worker.
 
-A thread of its own looks at how long the present activation has been running. First it warns, with the stack of the
-code; past the limit it raises `StuckError` inside that code, which blocks the run like any bug. (C code that never
-returns to the interpreter cannot be interrupted: then the warning is all there is, and the lease goes on.)
+A thread of its own looks at how long the present activation, query, replay of a page or clean-up has been running.
+First it warns, with the stack of the code; past the limit it raises `StuckError` inside that code, which blocks the run
+like any bug, or fails the query. (C code that never returns to the interpreter cannot be interrupted: then the warning
+is all there is, and the lease goes on.)
 """
 
 from __future__ import annotations
@@ -11,13 +12,17 @@ import logging
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from pledger.errors import StuckError
 from pledger.history import tracebacks
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pledger.machine.identity import RunIdentity
+
+T = TypeVar("T")
 
 logger = logging.getLogger("pledger.engine")
 
@@ -25,7 +30,7 @@ logger = logging.getLogger("pledger.engine")
 class Watchdog:
     """warn_s: an activation longer than this is reported once. limit_s: one longer than this is interrupted; 0: never.
 
-    identity: the run that is being activated, or None; activation: a number that is new for each. Both are written by
+    identity: the run whose code is running, or None; activation: a number that is new for each. Both are written by
     whoever activates: they are on the path of every step.
     """
 
@@ -48,6 +53,15 @@ class Watchdog:
         self._stopped.set()
         if self._thread is not None:
             self._thread.join()
+
+    def watch(self, identity: RunIdentity, call: Callable[..., T], *args: object) -> T:
+        """Call what runs code of the run, other than an activation, which is written out where it is made."""
+        self.activation += 1
+        self.identity = identity
+        try:
+            return call(*args)
+        finally:
+            self.identity = None
 
     def _watch(self) -> None:
         seen, since, warned = -1, 0.0, False

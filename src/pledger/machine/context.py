@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pledger.errors import ForbiddenCallError, UsageError
 from pledger.history import events, payloads
@@ -34,6 +34,9 @@ T = TypeVar("T")
 
 #: Activities that one run may have pending at a time (promise 10).
 PENDING_ACTIVITIES_MAX: Final = 10_000
+
+#: How often a run that has left memory is refused what it asks for.
+REFUSALS_MAX: Final = 1_000
 
 _NO_OPTIONS = StepOptions()
 _NONE: Final[frozenset[str]] = frozenset()
@@ -121,6 +124,7 @@ class RunContext:
         self.priority: Priority | None = None
         self.cancel_reason: str | None = None
         self._condition_ordinal = 0
+        self._refused = 0
 
     def dismantle(self) -> None:
         """Let go of everything: the run has left memory."""
@@ -147,11 +151,14 @@ class RunContext:
         if self.dead or self.read_only is not None:
             self._refuse()
 
-    def _refuse(self) -> NoReturn:
-        if self.dead:
+    def _refuse(self) -> None:
+        if not self.dead:
+            raise _may_not_act(str(self.read_only))
+        self._refused += 1
+        if self._refused <= REFUSALS_MAX:
             # BaseException: clean-up code of a run that leaves memory must not go on as if it were live.
             raise asyncio.CancelledError("this run has left the worker's memory")
-        raise _may_not_act(str(self.read_only))
+        # Code that catches that too and tries again would do so for ever. What it asks for now it waits for, in vain.
 
     def schedule_activity(
         self,

@@ -422,19 +422,26 @@ class Machine:
                 f"query {handler.name!r} of {self.identity} raised {type(error).__name__}: {failures.text_of(error)}"
             ) from error
 
-    def destroy(self) -> None:
-        """Leave memory: coroutines are closed in a dead context, where the API raises and nothing is kept."""
+    def destroy(self) -> int:
+        """Leave memory: coroutines are closed in a dead context, where the API raises and nothing is kept.
+
+        Returns how many of them did not end, whatever was raised in them.
+        """
         context = self._context
         if context is None or context.dead:
-            return
+            return 0
         context.dead = True
-        if context.loop.live_tasks() or context.loop.generators():
-            with self._inside(context):
-                Context().run(close_all, context)
-            guards.take_violation()
-        # Take the reference cycles apart: thousands of finished runs a second are not left to the garbage collector.
-        self._main = self._start = self.instance = None
-        context.dismantle()
+        left = 0
+        try:
+            if context.loop.live_tasks() or context.loop.generators():
+                with self._inside(context):
+                    left = Context().run(close_all, context)
+                guards.take_violation()
+        finally:
+            # Take the reference cycles apart: thousands of finished runs a second are not left to the collector.
+            self._main = self._start = self.instance = None
+            context.dismantle()
+        return left
 
 
 _APPLY: dict[type[Input], Callable[[Machine, Any], None]] = {

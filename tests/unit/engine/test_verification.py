@@ -8,6 +8,7 @@ from typing import Any
 
 from pledger import errors, workflow
 from pledger.engine.verification import Verification
+from pledger.engine.watchdog import Watchdog
 from pledger.machine.definitions import WorkflowDefinition
 
 
@@ -29,7 +30,9 @@ class Failing:
 
 async def verified_over(store: Any, *run_keys: int) -> Verification:
     definitions = {"nothing": WorkflowDefinition.of(nothing)}
-    verification = Verification(store, definitions, asyncio.get_running_loop(), random.Random(1), 1.0, 1_000)
+    verification = Verification(
+        store, definitions, asyncio.get_running_loop(), random.Random(1), 1.0, 1_000, Watchdog()
+    )
     for run_key in run_keys:
         verification.closed(run_key)
     await verification.stop()

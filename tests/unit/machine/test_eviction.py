@@ -8,6 +8,7 @@ import gc
 import logging
 import weakref
 from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import pytest
 
@@ -156,6 +157,39 @@ def test_clean_up_that_waits_again_and_again_is_closed_all_the_same(drive: Drive
     evict(run)
     assert told[:1] == [0]
     assert all(task.get_coro().cr_frame is None for task in run.machine.context.loop.live_tasks())
+
+
+@pytest.mark.parametrize(
+    "wait",
+    [
+        lambda: step("refund"),
+        lambda: asyncio.sleep(1),
+        lambda: workflow.sleep(1),
+        lambda: workflow.wait_condition(lambda: False),
+        lambda: asyncio.Event().wait(),
+    ],
+    ids=["activity", "asyncio.sleep", "sleep", "wait_condition", "event"],
+)
+def test_code_that_catches_everything_and_tries_again_is_left_where_it_waits(
+    drive: Drive, wait: Callable[[], Any]
+) -> None:
+    tried: list[int] = []
+
+    @workflow.defn
+    async def stubborn() -> None:
+        while True:
+            try:
+                tried.append(1)
+                await wait()
+            except BaseException:  # noqa: BLE001 - what users do
+                continue
+
+    run = drive(stubborn)
+    run.start()
+    assert run.machine.destroy() == 1
+    count = len(tried)
+    gc.collect()  # nobody knows the coroutine any more, and it is not closed by the collector, where it would not end
+    assert len(tried) == count
 
 
 def test_every_task_is_closed(drive: Drive) -> None:
