@@ -270,6 +270,26 @@ async def test_a_type_goes_on_at_its_rate_and_others_as_ever(store: Store, clock
     assert await lifted_runs(store, session) == ["w1"]
 
 
+async def test_a_type_pays_for_no_attempts_of_others(store: Store, clock: Clock) -> None:
+    """They stand in one line: what is older starts too, and its own go on at their rate."""
+    session = await open_session(store)
+    other = await owned_run(store, session, "other", workflow_type="bill")
+    run = await owned_run(store, session)
+    for event_id in (1, 2):
+        await write(store, PutTask(other.fence, task(other, event_id, due_ms=NOW - 9, workflow_type="bill")))
+        await write(store, PutTask(run.fence, task(run, event_id)))
+    fulfil = Scope("default", "type", "fulfil")
+    await store.pause(fulfil, "", "ada")
+    await store.resume(fulfil, 1.0)
+    assert [each.backlog for each in await store.read_pauses("default")] == [2]
+    taken = []
+    for _ in range(4):
+        rows = await store.claim_lifted_tasks(session, NOW, Served("default", "default", ["charge"]), 9, Bounds({}, {}))
+        taken.append([(row.workflow_type, row.event_id) for row in rows.tasks])
+    assert taken == [[("bill", 1)], [("bill", 2)], [("fulfil", 1)], []]
+    assert [each.released for each in await store.read_pauses("default")] == [1]
+
+
 async def test_what_is_paused_by_a_second_one_is_not_lifted_by_the_first(store: Store) -> None:
     session = await open_session(store)
     run = await ownerless_run(store)

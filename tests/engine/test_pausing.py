@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -332,6 +334,38 @@ async def test_a_namespace_goes_on_little_by_little(ledger: Ledger, steps: Steps
         for handle in handles:
             await handle.result()
         await until(lambda: is_over(client))
+
+
+async def test_what_is_let_go_on_starts_though_others_never_leave_a_slot(ledger: Ledger, steps: Steps) -> None:
+    """It takes no more than its rate: that comes first, or a backlog of others would hold it up until it is done."""
+
+    @workflow.defn
+    async def other(name: str) -> None:
+        await gated(name)
+
+    @workflow.defn
+    async def lifted() -> None:
+        await gated("lifted")
+
+    async with ledger.connect() as client, ledger.worker(client, other, lifted, gated, max_concurrent_activities=1):
+        [engine] = client.internals.engines
+        handles = [await client.start_workflow(other, "first", id="first")]
+        await until(lambda: steps.began)
+        handles.append(await client.start_workflow(lifted, id="lifted"))
+        handles += [await client.start_workflow(other, f"{n}", id=f"other-{n}") for n in range(9)]
+        for handle in handles[1:]:
+            await until(functools.partial(waits_in_queue, handle))
+        await client.pause("type", "lifted")
+        await client.resume("type", "lifted", rate=1_000)
+        assert [each.backlog for each in await client.pauses()] == [1]
+        await until(lambda: engine.runs.pauses.lift_look_ms() is not None)
+        steps.gate.set()
+        await asyncio.gather(*(handle.result() for handle in handles))
+    assert steps.began[:2] == ["first", "lifted"]
+
+
+async def waits_in_queue(handle: Any) -> bool:
+    return len((await handle.describe()).pending) == 1
 
 
 async def is_over(client: Client) -> bool:

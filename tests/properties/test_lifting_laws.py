@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,6 +20,16 @@ def lifted(key: int, scope: Scope, rate: float, backlog: int) -> Pause:
     return found
 
 
+class Waiting(NamedTuple):
+    run_key: int
+    workflow_type: str
+    task_queue: str
+
+
+def waiting(workflow_type: str) -> Waiting:
+    return Waiting(1, workflow_type, "queue")
+
+
 @given(rate=RATES, backlog=st.integers(1, 500), claims=CLAIMS)
 def test_never_more_than_the_rate_and_one_second_of_it(
     rate: float, backlog: int, claims: list[tuple[int, int, int]]
@@ -31,7 +43,7 @@ def test_never_more_than_the_rate_and_one_second_of_it(
         for part in lifting.of_runs(["type"], limit):
             assert 0 < part.room <= limit
             taken = min(there, part.room)
-            lifting.pay(part, taken)
+            lifting.pay(part, [waiting("type")] * taken)
             taken_in_all += taken
         pause = lifting.paid.get(1, pause)
         assert taken_in_all <= rate * now_ms / 1000 + max(1.0, rate)
@@ -51,7 +63,7 @@ def test_whoever_asks_often_enough_gets_all_that_waits(rate: float, backlog: int
         now_ms += int(1000 / rate) + 1
         lifting = Lifting([pause], "queue", now_ms)
         for part in lifting.of_tasks(["type"], 1_000):
-            lifting.pay(part, part.room)
+            lifting.pay(part, [waiting("type")] * part.room)
         pause = lifting.paid.get(1, pause)
         assert asked <= 2 * backlog + 2
 
@@ -65,7 +77,7 @@ def test_of_two_pauses_both_are_kept_to(rates: tuple[float, float], limit: int, 
     for part in lifting.of_runs(["a", "b"], limit):
         [name] = part.names
         taken[name] += part.room
-        lifting.pay(part, part.room)
+        lifting.pay(part, [waiting(name)] * part.room)
     assert sum(taken.values()) <= min(limit, max(1.0, rates[0]))
     assert taken["a"] <= max(1.0, rates[1])
 

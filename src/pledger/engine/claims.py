@@ -50,6 +50,7 @@ class Claims:
     ) -> None:
         self.tasks_wait = False
         self.limits_wait = False
+        self._lift_at = 0.0
         self.loading: set[int] = set()
         self.loads: set[asyncio.Task[None]] = set()
         self._store = store
@@ -65,24 +66,38 @@ class Claims:
         self._due = due
         self._loaded = loaded
 
-    async def take_due(self, now_ms: int, outlook: Outlook, looked_at: float) -> int:
-        """What is due and may be here; how much. Tasks come before runs: they finish what has begun.
+    async def take(self, now_ms: int, outlook: Outlook, looked_at: float, *, is_due: bool) -> int:
+        """Take what is due, if anything `is_due`, and what pauses let go on that are being lifted; how much was due.
 
+        The latter first, since it takes no more than its rate: it would have no room behind others that do not end; and
+        meanwhile nothing is claimed ahead. Tasks come before runs: they finish what has begun.
         looked_at: when the outlook was asked for, by the loop's clock.
         """
-        self.limits_wait = False
-        has_order = self._has_order(outlook)
-        in_order = functools.partial(self._claim_in_order, self._store.claim_queued)
-        tasks = await self._claim_tasks(now_ms, in_order if has_order else self._store.claim_tasks, looked_at)
-        return tasks + await self._claim_runs(now_ms, self._store.claim_runs)
-
-    async def take_lifted(self, now_ms: int) -> None:
-        """What pauses that are being lifted let go on now."""
-        look_ms = self._runs.pauses.lift_look_ms()
-        if look_ms is not None:
+        taken, look_ms = 0, self._runs.pauses.lift_look_ms()
+        lifts = look_ms is not None and self._may_lift(look_ms)
+        if is_due:
+            self.limits_wait = False
+        if lifts:
             await self._claim_tasks(now_ms, functools.partial(self._claim_in_order, self._store.claim_lifted_tasks))
+        if is_due:
+            has_order, ahead_since = self._has_order(outlook), looked_at if look_ms is None else None
+            in_order = functools.partial(self._claim_in_order, self._store.claim_queued)
+            taken = await self._claim_tasks(now_ms, in_order if has_order else self._store.claim_tasks, ahead_since)
+        if lifts:
             await self._claim_runs(now_ms, self._store.claim_lifted_runs)
-            self._due(self._clock.now_ms() + look_ms)
+        if is_due:
+            taken += await self._claim_runs(now_ms, self._store.claim_runs)
+        return taken
+
+    def _may_lift(self, look_ms: int) -> bool:
+        """Whether pauses that are being lifted may let something go on now: after each `look_ms`."""
+        self._due(self._clock.now_ms() + look_ms)
+        if self._loop.time() < self._lift_at:
+            return False
+        if all(room > 0 for _, room in self._activities.admission.slots.claimable()):
+            self._lift_at = self._loop.time() + look_ms / 1000
+        # Else the next slot that is free is for what is let go on, and not only one that is free just when it looks.
+        return True
 
     # Tasks ------------------------------------------------------------------------------------------------------------
 

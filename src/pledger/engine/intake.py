@@ -223,12 +223,10 @@ class Intake:
                 expire = expiry.expire(task, self._clock.now_ms(), self._worker)
                 self._committer.submit(expire, functools.partial(self._expired, task.run_key))
         is_due = outlook.due_ms is not None and outlook.due_ms <= now_ms
-        if is_due or outlook.lanes or outlook.overdue or outlook.unblocked:
-            taken = await self.claims.take_due(now_ms, outlook, looked_at)
-            if taken:
-                self._changed = True  # there may be more, and another thing is the next one due
-                return
-        await self.claims.take_lifted(now_ms)
+        is_claimed = is_due or outlook.lanes or outlook.overdue or outlook.unblocked
+        if await self.claims.take(now_ms, outlook, looked_at, is_due=is_claimed):
+            self._changed = True  # there may be more, and another thing is the next one due
+            return
         # Of activities that wait for their limits a claim has told when there may be more; it knows nothing of runs.
         due_ms = outlook.runs_due_ms if is_due and self.claims.limits_wait else outlook.due_ms
         if due_ms is not None:

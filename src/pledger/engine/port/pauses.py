@@ -67,9 +67,20 @@ class Pause(Record, frozen=True):
 # Lifting at a rate ----------------------------------------------------------------------------------------------------
 
 
+class Paused(Protocol):
+    """A run, or an attempt of one, of which a pause may say that it waits."""
+
+    @property
+    def run_key(self) -> int: ...
+    @property
+    def workflow_type(self) -> str: ...
+    @property
+    def task_queue(self) -> str: ...
+
+
 class Part(NamedTuple):
     """One part of a claim while pauses are being lifted. names: the types that it is about. lifted: the pauses, by key,
-    that do not stand in its way, and that pay for what it takes. room: how much that may be."""
+    that do not stand in its way, and that pay for what it takes of theirs. room: how much that may be."""
 
     names: list[str]
     lifted: list[int]
@@ -120,14 +131,18 @@ class Lifting:
         for key in self._types.values():
             yield from self._part(list(types), [*self._place, key])
 
-    def pay(self, part: Part, taken: int) -> None:
-        self._left -= taken
-        for key in part.lifted if taken else ():
+    def pay(self, part: Part, taken: Sequence[Paused]) -> None:
+        """For what a claim of that part has taken, in line with the rest: of what a type's pause does not cover, other
+        types may have some attempts too."""
+        self._left -= len(taken)
+        for key in part.lifted:
             before = self._pauses[key]
-            released = before.released + taken
-            after = replace(before, tokens=before.tokens - taken, released=released)
-            self._pauses[key] = after
-            self.paid[key] = None if released >= before.backlog else after
+            count = sum(before.covers(each.run_key, each.workflow_type, each.task_queue) for each in taken)
+            if count:
+                released = before.released + count
+                after = replace(before, tokens=before.tokens - count, released=released)
+                self._pauses[key] = after
+                self.paid[key] = None if released >= before.backlog else after
 
     def _part(self, names: list[str], keys: list[int]) -> Iterator[Part]:
         room = min(self._left, *(int(self._pauses[key].tokens) for key in keys))

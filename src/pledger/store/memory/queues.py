@@ -56,7 +56,7 @@ def claim_lifted_tasks(state: State, session_key: int, now_ms: int, served: Serv
     for part in lifting.of_tasks(served.activity_types, room):
         narrowed = replace(served, activity_types=part.names, lifted=part.lifted)
         claims.append(claim_queued(state, session_key, now_ms, narrowed, part.room, bounds))
-        lifting.pay(part, len(claims[-1].tasks))
+        lifting.pay(part, claims[-1].tasks)
     pauses.settle(state, lifting)
     return lanes.claimed(claims)
 

@@ -84,7 +84,7 @@ def claim_lifted_runs(
     claimed: list[RunRow] = []
     for part in lifting.of_runs(codes, limit):
         taken = _claim(state, session_key, now_ms, (namespace, task_queue), codes, part)
-        lifting.pay(part, len(taken))
+        lifting.pay(part, taken)
         claimed += taken
     pauses.settle(state, lifting)
     return claimed

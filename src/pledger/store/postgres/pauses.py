@@ -7,11 +7,11 @@ from typing import Any, TypeVar
 
 import psycopg
 
-from pledger.engine.port.pauses import Lifting, Part, Pause, Scope, lifted_at, paused_again
+from pledger.engine.port.pauses import Lifting, Part, Pause, Paused, Scope, lifted_at, paused_again
 from pledger.store.postgres import news
 from pledger.store.postgres.handle import PostgresHandle
 
-T = TypeVar("T")
+T = TypeVar("T", bound=Paused)
 
 
 def pause_of(row: tuple[Any, ...]) -> Pause:
@@ -75,7 +75,7 @@ class PostgresPauses(PostgresHandle):
             claimed: list[T] = []
             for part in parts(lifting):
                 taken = await take(connection, part)
-                lifting.pay(part, len(taken))
+                lifting.pay(part, taken)
                 claimed += taken
             for key, row in lifting.paid.items():
                 await self._write(connection, key, row)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeVar
 
-from pledger.engine.port.pauses import Lifting, Part, Pause, Scope, lifted_at, paused_again
+from pledger.engine.port.pauses import Lifting, Part, Pause, Paused, Scope, lifted_at, paused_again
 from pledger.store.sqlfiles import as_json, load_queries
 from pledger.store.sqlite.handle import SqliteHandle
 from pledger.store.sqlite.writer import Cursor, Reader
 
-T = TypeVar("T")
+T = TypeVar("T", bound=Paused)
 
 _SQL: Final = load_queries(__package__, "pauses")
 
@@ -33,7 +33,7 @@ def claim(cursor: Cursor, lifting: Lifting, parts: Iterable[Part], take: Callabl
     claimed: list[T] = []
     for part in parts:
         taken = take(cursor, part)
-        lifting.pay(part, len(taken))
+        lifting.pay(part, taken)
         claimed += taken
     for key, row in lifting.paid.items():
         _write(cursor, key, row)
