@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import builtins
 from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
@@ -116,7 +117,8 @@ class WorkflowHandle(Generic[T]):
     async def query(self, query: Callable[..., Any] | str, *args: Any, timeout: timedelta = QUERY_TIMEOUT) -> Any:
         """Ask the run; it is answered from its present state by the worker that holds it.
 
-        Raises UnknownQueryError, QueryFailedError, RunClosedError, and NoWorkerError after `timeout` without an answer.
+        Raises UnknownQueryError, QueryFailedError, RunClosedError, and NoWorkerError after `timeout` without an answer:
+        nobody holds the run, or what it has done is not durable yet.
         """
         name, encoded = self._message("query", query, args)
         answer = None
@@ -351,7 +353,15 @@ class WorkflowHandle(Generic[T]):
         store = connection.store
         engine = connection.owner_of(row.run_key)
         if engine is not None:
-            return await engine.query(row.run_key, name, body)
+            try:
+                async with asyncio.timeout(timeout.total_seconds()):
+                    return await engine.query(row.run_key, name, body)
+            except builtins.TimeoutError:
+                raise errors.NoWorkerError(
+                    f"{in_words(row)} is held by a worker of this process, and what it has done was not durable within "
+                    f"{timeout.total_seconds():g} s: the query {name!r} is answered only then. The store is slow or "
+                    "cannot be reached, which the log of pledger.engine says"
+                ) from None
         now_ms = await connection.now_ms()
         expires_ms = now_ms + milliseconds(timeout)
         request_key = await store.ask(row.run_key, "query", name, body, expires_ms)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from datetime import timedelta
 
 import pytest
 
@@ -12,7 +13,7 @@ from pledger.engine.connection import Connection
 from pledger.engine.port.answers import Answer
 from pledger.engine.port.operations import Append, Operation
 from pledger.store.memory import MemoryStore, State
-from tests.engine.harness import PATIENCE_S
+from tests.engine.harness import PATIENCE_S, until
 
 RUNS = 5
 FAILURES = 3
@@ -58,6 +59,52 @@ async def test_an_outage_is_told_once_however_many_runs_wait(caplog: pytest.LogC
     begun, over = (each.getMessage() for each in caplog.records if each.levelname == "WARNING")
     assert begun.endswith("go on by themselves once it is back: the disk is full")
     assert over.startswith("the store is back after ")
+
+
+class FullOnceTold(FullForAWhile):
+    """Transitions are refused from then on, until it is told otherwise."""
+
+    is_full = False
+
+    def commit(self, batch: Sequence[Operation]) -> asyncio.Future[list[Answer]]:
+        self.refused = 0 if self.is_full else FAILURES
+        return super().commit(batch)
+
+
+async def test_a_query_of_a_run_that_cannot_be_written_gives_up_in_time() -> None:
+    @workflow.defn
+    class Order:
+        def __init__(self) -> None:
+            self.paid = False
+
+        @workflow.run
+        async def run(self) -> None:
+            await workflow.wait_condition(lambda: self.paid)
+            await workflow.wait_condition(lambda: False)
+
+        @workflow.signal
+        def pay(self) -> None:
+            self.paid = True
+
+        @workflow.query
+        def is_paid(self) -> bool:
+            return self.paid
+
+    store = FullOnceTold(State())
+    connection = Connection(store)
+    client = Client(connection)
+    async with asyncio.timeout(PATIENCE_S), Worker(client, workflows=[Order]):
+        handle = await client.start_workflow(Order, id="order-1")
+        store.is_full = True
+        await handle.signal(Order.pay)
+        (run,) = connection.engines[0].runs.active.values()
+        await until(lambda: run.in_flight)
+        with pytest.raises(errors.NoWorkerError, match=r"was not durable within 0\.01 s: the query 'is_paid'"):
+            await handle.query(Order.is_paid, timeout=timedelta(milliseconds=10))
+        store.is_full = False
+        assert await handle.query(Order.is_paid)
+        await handle.terminate()
+    await connection.close()
 
 
 class FullForOneAnswer(MemoryStore):
