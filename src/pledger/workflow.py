@@ -332,7 +332,11 @@ def patched(patch_id: str) -> bool:
 
 
 def deprecate_patch(patch_id: str) -> None:
-    """The step between `patched` and removing it: the old side is gone, recorded histories still replay."""
+    """The step between `patched` and removing it: the old side is gone, and new runs still record the patch.
+
+    So a worker with the code before, in a rolling deployment or after a rollback, carries such runs on. Runs that are
+    born under it do not need this line any more; those that `patched` recorded do.
+    """
     required("workflow.deprecate_patch").deprecate_patch(patch_id)
 
 

@@ -126,6 +126,8 @@ CASES = [
     Case("patch-new-side", w.with_patch),
     Case("patch-old-side", w.with_patch, recorded_by=w.before_change),
     Case("patch-deprecated", w.after_change, recorded_by=w.with_patch),
+    Case("patch-born-deprecated", w.with_patch, recorded_by=w.after_change),
+    Case("patch-removed", w.patch_removed, recorded_by=w.after_change),
     Case("activities-as-tasks", w.activities_as_tasks, (3,)),
     Case("sets-of-tasks", w.sets_of_tasks),
     Case("limits-of-time", w.limits_of_time),

@@ -350,6 +350,12 @@ async def after_change() -> list[str]:
     return [*done, await step("check card"), await step("charge")]
 
 
+@workflow.defn(name="changed")
+async def patch_removed() -> list[str]:
+    done = [await step("reserve")]
+    return [*done, await step("check card"), await step("charge")]
+
+
 PARCEL = Parcel(
     number=uuid.UUID("0c9f3a52-7d5e-4b8a-9a52-2f6f1f0b7a11"),
     due=datetime.fromisoformat("2031-03-30T01:30:00.000250+01:00"),

@@ -117,6 +117,7 @@ def broken(option: str) -> Callable[[Any], object]:
 IN_CODE: Final[dict[str, Callable[[Any], object]]] = {
     "activity by name": by_name,
     "patched": workflow.patched,
+    "deprecate_patch": workflow.deprecate_patch,
     **{
         f"start_activity {name}": call(name)
         for name in (

@@ -138,9 +138,14 @@ class CancelTimer(Event, tag=24, frozen=True):
 
 
 class RecordPatch(Event, tag=25, frozen=True):
-    """The run took the new side of `workflow.patched(patch_id)`."""
+    """The run took the new side of `workflow.patched(patch_id)`.
+
+    is_deprecated: True where the code had no old side any more (`workflow.deprecate_patch`): a replay by code that does
+    not name the patch at all has the same commands otherwise. None: it had one.
+    """
 
     patch_id: str
+    is_deprecated: bool | None = None
 
 
 class CompleteRun(Event, tag=31, frozen=True):

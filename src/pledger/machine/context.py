@@ -314,7 +314,7 @@ class RunContext:
     def now(self) -> datetime:
         return utc(self.now_ms)
 
-    def patched(self, patch_id: str) -> bool:
+    def patched(self, patch_id: str, *, is_deprecated: bool | None = None) -> bool:
         """Whether the run takes the new side: True and recorded when asked first while live, else as recorded."""
         known = self.patches.get(patch_id) if type(patch_id) is str else None
         if known is not None:
@@ -324,14 +324,14 @@ class RunContext:
         self.check_may_ask()
         self.patches[patch_id] = taken
         if taken:
-            self.ask(events.RecordPatch(patch_id))
+            self.ask(events.RecordPatch(patch_id, is_deprecated))
         return taken
 
     def deprecate_patch(self, patch_id: str) -> None:
-        """The old side is gone from the code; histories that recorded the patch still replay."""
-        if self.replaying and patch_id in self.recorded_patches and patch_id not in self.patches:
-            self.patches[patch_id] = True
-            self.ask(events.RecordPatch(patch_id))
+        """The old side is gone from the code. It is recorded all the same: a worker that still has that side may get
+        the run, in a rolling deployment or after a rollback, and must take the new one."""
+        if self.read_only is None:
+            self.patched(patch_id, is_deprecated=True)
 
     @property
     def draws(self) -> Draws:

@@ -106,6 +106,7 @@ def match_recorded(
     """
     if len(recorded) == 1 == len(asked) and what_it_is(recorded[0]) == what_it_is(asked[0].command):
         return asked
+    asked = [*asked, *_no_longer_named(recorded, asked)]
     partners: list[Asked | None] = [None] * len(recorded)
     left = asked
     for alike in (what_it_is, kind_and_name):
@@ -128,6 +129,15 @@ def match_recorded(
         recorded=None if missing is None else in_words(recorded[missing]),
         replayed=left[0] if left else None,
     )
+
+
+def _no_longer_named(recorded: Sequence[Command], asked: list[Asked]) -> list[Asked]:
+    """What code that has dropped the names of deprecated patches would have asked for: nothing else depends on them."""
+    deprecated = [each for each in recorded if type(each) is events.RecordPatch and each.is_deprecated]
+    if not deprecated:
+        return []
+    named = {one.command.patch_id for one in asked if type(one.command) is events.RecordPatch}
+    return [Asked(each, None, ()) for each in deprecated if each.patch_id not in named]
 
 
 def _path(asked: Asked) -> tuple[int, ...]:

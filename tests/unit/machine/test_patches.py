@@ -91,8 +91,75 @@ def test_a_patch_is_deprecated_before_it_is_removed(drive: Drive) -> None:
     assert caught.value.recorded == "RecordPatch 'reserve-first'"
 
 
-def test_a_deprecated_patch_leaves_nothing_in_new_runs(drive: Drive) -> None:
-    assert kinds(drive(without_the_old_side).start()) == ["ScheduleActivity"]
+def finish(run: DrivenRun) -> None:
+    run.complete(run.event_id_of("step"), "reserved")
+    run.fire(1_000)
+    run.complete(run.event_id_of("step"), "charged")
+    assert run.result == ["charged"]
+
+
+@pytest.mark.parametrize("other", [guarded, unguarded], ids=["before", "after"])
+def test_a_run_born_under_a_deprecated_patch_is_carried_on_by_the_code_before_and_after(
+    drive: Drive, other: Callable[..., object]
+) -> None:
+    """A rolling deployment has both at work, and a rollback brings the code before back."""
+    run = drive(without_the_old_side)
+    assert kinds(run.start()) == ["RecordPatch", "ScheduleActivity"]
+    run.machine.destroy()
+    run.machine = run.replay(other)
+    finish(run)
+    run.replay(other).destroy()
+
+
+def test_a_run_born_under_a_patch_is_carried_on_where_it_is_deprecated_and_back(drive: Drive) -> None:
+    run = drive(guarded)
+    run.start()
+    for code in (without_the_old_side, guarded):
+        run.machine.destroy()
+        run.machine = run.replay(code)
+    finish(run)
+    run.replay(without_the_old_side).destroy()
+
+
+def test_a_history_without_a_record_of_the_deprecated_patch_still_replays(drive: Drive) -> None:
+    """Earlier versions of Pledger recorded nothing there."""
+    run = drive(unguarded)
+    run.start()
+    run.machine.destroy()
+    run.machine = run.replay(without_the_old_side)
+    finish(run)
+    assert "RecordPatch" not in kinds(run.events)
+    run.replay(without_the_old_side).destroy()
+
+
+def test_a_deprecated_patch_that_is_not_named_hides_no_other_difference(drive: Drive) -> None:
+    run = drive(without_the_old_side)
+    run.start()
+    with pytest.raises(NondeterminismError) as caught:
+        run.replay(original)
+    assert caught.value.recorded == "ScheduleActivity 'step'"
+
+
+def test_a_patch_that_is_deprecated_in_a_later_round_is_not_taken_half_way(drive: Drive) -> None:
+    """A run from before the patch that meets the line on replay must not record it when it comes round again, live."""
+    run = drive(loops_unpatched, 3)
+    run.replay_at_end = False  # its end is of the new code
+    run.start()
+    run.fire(1_000)
+    run.machine.destroy()
+    run.machine = run.replay(loops_deprecated)
+    run.fire(1_000)
+    run.fire(1_000)
+    assert "RecordPatch" not in kinds(run.events)
+    run.replay(loops_deprecated).destroy()
+
+
+def test_a_query_that_names_a_deprecated_patch_records_nothing(drive: Drive) -> None:
+    run = drive(Asked)
+    run.start()
+    assert run.machine.query("state", b"[]") == b'"open"'
+    run.fire(1_000)
+    assert "RecordPatch" not in kinds(run.events)
 
 
 def test_rolling_back_past_a_taken_patch_is_a_mismatch(drive: Drive) -> None:
@@ -117,6 +184,26 @@ async def loops_unpatched(rounds: int) -> list[bool]:
     for _ in range(rounds):
         await asyncio.sleep(1)
     return []
+
+
+@workflow.defn(name="loops")
+async def loops_deprecated(rounds: int) -> list[bool]:
+    for _ in range(rounds):
+        await asyncio.sleep(1)
+        workflow.deprecate_patch("new-round")
+    return []
+
+
+@workflow.defn
+class Asked:
+    @workflow.run
+    async def run(self) -> None:
+        await asyncio.sleep(1)
+
+    @workflow.query
+    def state(self) -> str:
+        workflow.deprecate_patch("told-otherwise")
+        return "open"
 
 
 def test_the_first_answer_holds_for_the_whole_run(drive: Drive) -> None:
