@@ -80,7 +80,10 @@ class Journal:
         self.signals = [each for each in self.signals if (each.run_id, each.message_id) in there]
         self.cancels = [each for each in self.cancels if each in there]
         self.terminated = [each for each in self.terminated if each in closed]
-        self.outcomes = [each for each in self.outcomes if each.run_id in closed]
+        forgotten = {run_id for run_id in closed if rows[run_id].is_forgotten}
+        self.outcomes = [
+            each for each in self.outcomes if each.run_id in (forgotten if each.status == "forgotten" else closed)
+        ]
 
 
 @dataclass(slots=True)
