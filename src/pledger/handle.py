@@ -84,11 +84,12 @@ class WorkflowHandle(Generic[T]):
         removed it.
         """
         run_key = self._run_key or (await self._row()).run_key
+        connection = self._connection
         while True:
-            watch = self._connection.watch(run_key)
+            watch = connection.watch(run_key)
             try:
-                if self._connection.owner_of(run_key) is None:
-                    row = await self._connection.store.read_run(run_key)
+                if connection.owner_of(run_key) is None:
+                    row = await connection.store.read_run(run_key)
                     self.run_id = self.run_id or row.run_id
                     if row.status != "running":
                         return await self._outcome(row)
@@ -96,7 +97,7 @@ class WorkflowHandle(Generic[T]):
                         raise blocks.to_error(row.blocked, row.workflow_id, row.workflow_type, row.run_id)
                 told = await watch
             finally:
-                self._connection.unwatch(run_key, watch)
+                connection.unwatch(run_key, watch)
             if told is not None:
                 status, command = told
                 return self._conclude(status, command)
