@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import pytest
 
@@ -293,3 +294,42 @@ def test_a_handler_that_ends_in_the_last_step_of_the_run_is_finished(drive: Driv
     run.feed(completed(run.event_id_of("step"), "a"), signal("finish"))
     assert run.result == ["a"]
     assert run.machine.unfinished == ()
+
+
+@dataclass
+class And:
+    child: And | Or | None = None
+
+
+@dataclass
+class Or:
+    child: And | Or | None = None
+
+
+@workflow.defn
+class Rules:
+    def __init__(self) -> None:
+        self.rules: list[And] = []
+
+    @workflow.run
+    async def run(self) -> int:
+        await workflow.wait_condition(lambda: bool(self.rules))
+        return len(self.rules)
+
+    @workflow.signal
+    def rule(self, rule: And) -> None:
+        self.rules.append(rule)
+
+
+def test_a_small_signal_that_fits_everywhere_holds_nobody_up(drive: Drive) -> None:
+    tree: object = None
+    for _ in range(60):
+        tree = {"child": tree}
+    run = drive(Rules)
+    run.start()
+    run.signal("rule", tree)
+    ((refused, why),) = run.machine.refusals
+    assert refused.name == "rule"
+    assert "child" in why
+    run.signal("rule", {})
+    assert run.result == 1

@@ -10,9 +10,11 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from contextvars import ContextVar
+from typing import TypeAlias
 
 from pledger.history.codecs.codec import TYPE, VALUE, Codec, described, envelope, mark_of, type_name
-from pledger.history.codecs.json_tree import Misfit, check_depth
+from pledger.history.codecs.json_tree import Misfit, Step, check_depth
 from pledger.history.codecs.scalars import FLOAT, INT
 from pledger.history.codecs.untyped import ANY
 
@@ -35,6 +37,15 @@ def union_of(codecs: Iterable[Codec]) -> Codec:
     if len(members) == 1:
         return next(iter(members.values()))
     return UnionCodec([members[name] for name in sorted(members)])
+
+
+#: What came of each dict and list that was tried against a union: by the ids of both, with the tree itself, so that no
+#: other one gets its id. Members that hold the union again each try what is below them, so without it the time doubles
+#: with every level. Only for one outermost attempt: a tree stands at one place, so no value gets to two.
+_Known: TypeAlias = dict[
+    tuple[int, int], tuple[object, object, tuple[str, tuple[Step, ...], BaseException | None] | None]
+]
+_known: ContextVar[_Known | None] = ContextVar("pledger.unions.known", default=None)
 
 
 class UnionCodec(Codec):
@@ -105,6 +116,34 @@ class UnionCodec(Codec):
 
         It counts if exactly one member takes it; a guess between two could change what was recorded.
         """
+        if type(tree) is not dict and type(tree) is not list:
+            return self._only_fit(tree, members)
+        known = _known.get()
+        if known is not None:
+            return self._decode_once(tree, members, known)
+        known = {}
+        token = _known.set(known)
+        try:
+            return self._decode_once(tree, members, known)
+        finally:
+            _known.reset(token)
+
+    def _decode_once(self, tree: object, members: Sequence[Codec], known: _Known) -> object:
+        key = (id(tree), id(self))
+        found = known.get(key)
+        if found is None:
+            try:
+                found = (tree, self._only_fit(tree, members), None)
+            except Misfit as misfit:
+                found = (tree, None, (misfit.problem, tuple(misfit.steps), misfit.__cause__))
+            known[key] = found
+        _, value, refused = found
+        if refused is not None:
+            problem, steps, cause = refused
+            raise Misfit(problem, steps) from cause  # a new one: the containers around add their steps to it
+        return value
+
+    def _only_fit(self, tree: object, members: Sequence[Codec]) -> object:
         values: list[object] = []
         for member in members:
             with suppress(Misfit):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Literal
@@ -135,3 +136,82 @@ def test_what_was_written_without_annotation_is_read_with_it(value: object, hint
 
 def test_a_plain_object_written_without_annotation_is_read_as_the_class() -> None:
     assert decode(encode({"sku": "a", "price": Decimal("1.50")}), Line) == Line("a", Decimal("1.50"))
+
+
+class TooManyError(BaseException):
+    """Past every `except Exception`."""
+
+
+made = 0
+
+
+def count() -> None:
+    global made  # noqa: PLW0603 - how often a constructor runs, whoever calls it
+    made += 1
+    if made > 1_000:
+        raise TooManyError
+
+
+@dataclass
+class And:
+    child: And | Or | None = None
+    weight: int = 0
+
+    def __post_init__(self) -> None:
+        count()
+
+
+@dataclass
+class Or:
+    child: And | Or | None = None
+
+    def __post_init__(self) -> None:
+        count()
+
+
+def deep(innermost: object, levels: int = 60) -> bytes:
+    tree = innermost
+    for _ in range(levels):
+        tree = {"child": tree}
+    return json.dumps(tree).encode()
+
+
+@pytest.mark.parametrize("innermost", [None, {"child": None}, {"weight": "much"}, 5])
+def test_what_fits_several_members_at_every_level_is_refused_in_few_steps(innermost: object) -> None:
+    """Each level has two members that look at the next one: 2 to the power of 60, if each looked for itself."""
+    global made  # noqa: PLW0603 - as above
+    made = 0
+    error = unreadable(deep(innermost), And)
+    assert "child" in error.path
+    assert made < 1_000
+
+
+@dataclass
+class Sum:
+    child: Sum | Product | None
+    sum: int
+
+    def __post_init__(self) -> None:
+        count()
+
+
+@dataclass
+class Product:
+    child: Sum | Product | None
+    product: int
+
+    def __post_init__(self) -> None:
+        count()
+
+
+def test_what_fits_one_member_at_every_level_is_read() -> None:
+    global made  # noqa: PLW0603 - as above
+    made = 0
+    tree: object = None
+    for n in range(60):
+        tree = {"child": tree, "sum" if n % 2 else "product": n}
+    found: Any = decode(json.dumps(tree).encode(), Sum | Product)
+    for n in range(59, -1, -1):
+        assert (found.sum if n % 2 else found.product) == n
+        found = found.child
+    assert found is None
