@@ -47,6 +47,7 @@ class Committer:
 
     doubt: of the newest transaction, when its COMMIT was sent and the connection was lost before it was answered.
     acknowledged: the mark of the newest one that was; acknowledged_s: when, by the monotonic clock.
+    newest_step: of batches of plain steps, which leave no mark, the last step that was.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class Committer:
         self._marks = itertools.count(1)
         self.acknowledged = 0
         self.acknowledged_s = 0.0
+        self.newest_step: Append | None = None
         self._transaction = ""
 
     async def resolve(self, connection: psycopg.AsyncConnection[Any], doubt: Doubt) -> list[Answer] | None:
@@ -86,6 +88,7 @@ class Committer:
     def forget_acknowledged(self) -> None:
         """It was in a part that is lost, and the loss has been declared."""
         self.acknowledged = 0
+        self.newest_step = None
 
     def _is_there(self, doubt: Doubt | None) -> None:
         self.doubt = None
@@ -141,6 +144,7 @@ class Committer:
         won = {run_key for (run_key,) in await cursor.fetchall()}
         self._tell("after")
         if len(won) == len(steps):
+            self.newest_step = steps[-1]
             return [Reply.WON] * len(steps)
         # Of those that did not win, some may be there already.
         lost = [step for step in steps if step.run_key not in won]

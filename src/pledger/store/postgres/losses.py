@@ -3,8 +3,8 @@
 A server that is promoted begins a new timeline: what the old one had committed and not sent is gone, and nobody can
 tell how much that was. The ledger keeps the timeline it was last seen on. Every connection compares before it is used,
 since whoever goes to another server, or to one that was restarted, goes by a new connection. A copy of an earlier
-moment in place of the server has the same timeline: that one is told by the mark of this handle's newest batch, which
-it lacks.
+moment in place of the server has the same timeline: that one is told by what this handle was answered last, which it
+lacks: the mark of a batch, or a plain step, which leaves none.
 """
 
 from __future__ import annotations
@@ -109,9 +109,14 @@ class PostgresLosses(PostgresHandle):
 
     async def _lacks_ours(self, connection: psycopg.AsyncConnection[Any]) -> bool:
         """Whether the newest of what this handle was answered is not there."""
-        # Taken before the question: the answer may be on its way while the writer goes on.
-        acknowledged, since_s = self._committer.acknowledged, self._committer.acknowledged_s
-        if not acknowledged or time.monotonic() - since_s > _MARK_AGE_S:
+        # Taken before the questions: an answer may be on its way while the writer goes on.
+        step, mark, since_s = self._committer.newest_step, self._committer.acknowledged, self._committer.acknowledged_s
+        if mark and time.monotonic() - since_s < _MARK_AGE_S:
+            found = await (await connection.execute(self._sql["read_mark"], [self._interest.name])).fetchall()
+            if not found or found[0][0] < mark:
+                return True
+        if step is None:
             return False
-        found = await (await connection.execute(self._sql["read_mark"], [self._interest.name])).fetchall()
-        return not found or found[0][0] < acknowledged
+        place = (step.run_key, step.transition.first_event_id, step.transition.checksum)
+        [(is_there,)] = await (await connection.execute(self._sql["has_step"], place)).fetchall()
+        return not is_there

@@ -9,8 +9,10 @@ from contextlib import asynccontextmanager
 import psycopg
 import pytest
 
+from pledger.engine.port.answers import Reply
+from pledger.engine.port.records import RunRow
 from pledger.store.postgres import PostgresStore, open_postgres
-from tests.conformance.harness import open_session, owned_run, signal, write
+from tests.conformance.harness import append, open_session, owned_run, signal, write
 from tests.engine.harness import until
 
 #: Of PostgreSQL's advisory locks: what holds up an answer.
@@ -109,3 +111,58 @@ async def test_what_is_lost_after_a_loss_is_declared_too(
         await reconnect(store)
         assert await store.read_sessions("default") == []
     await store.close()
+
+
+# What leaves no mark --------------------------------------------------------------------------------------------------
+
+
+async def two_steps(store: PostgresStore) -> RunRow:
+    """A run that has gone on by plain steps alone since the newest mark."""
+    run = await owned_run(store, await open_session(store))
+    for _ in range(2):
+        assert await write(store, append(run)) is Reply.WON
+        run = await store.read_run(run.run_key)
+    return run
+
+
+@pytest.mark.parametrize("gone", ["steps", "the run", "all but its number"])
+async def test_a_copy_that_lacks_nothing_but_plain_steps_is_found_out(url: str, gone: str) -> None:
+    """As of before the last step: of the whole run, if another process has started it; or another one has gone on."""
+    store = await open_postgres(url)
+    run = await two_steps(store)
+    await reconnect(store)
+    assert len(await store.read_sessions("default")) == 1
+    last = f"run_key = {run.run_key} AND first_event_id = {run.last_event - 1}"
+    match gone:
+        case "steps":
+            await change(store, f"DELETE FROM {{}}.history WHERE {last}")
+            await change(store, f"UPDATE {{}}.run SET last_event = {run.last_event - 2}")
+        case "the run":
+            await change(store, "DELETE FROM {}.history")
+            await change(store, "DELETE FROM {}.run")
+        case _:
+            await change(store, f"UPDATE {{}}.history SET checksum = 'another' WHERE {last}")
+    await reconnect(store)
+    assert await store.read_sessions("default") == []
+    session = await open_session(store)
+    await reconnect(store)
+    assert [row.session_key for row in await store.read_sessions("default")] == [session], "it is declared once"
+    await store.close()
+
+
+@pytest.mark.parametrize("since", ["another step", "closed", "forgotten"])
+async def test_a_run_that_has_gone_on_since_is_not_taken_for_lost(url: str, since: str) -> None:
+    store, other = await open_postgres(url), await open_postgres(url)
+    run = await two_steps(store)
+    if since == "another step":
+        assert await write(other, append(run)) is Reply.WON
+    else:
+        assert await write(other, append(run, closed="completed")) is Reply.WON
+    if since == "forgotten":
+        await asyncio.sleep(0.002)  # real: it has to have closed in an earlier millisecond of the server's clock
+        assert await other.forget_chains([run.chain_key], 0) == 1
+        await other.drop_leftovers(100)
+    await reconnect(store)
+    assert len(await store.read_sessions("default")) == 1
+    await store.close()
+    await other.close()

@@ -61,6 +61,18 @@ SELECT
     (SELECT value::bigint FROM pledger.meta WHERE name = 'timeline'),
     coalesce((SELECT value::bigint FROM pledger.meta WHERE name = 'declared_ms'), 0);
 
+-- name: has_step
+-- Whether a transition is where it was written. What was forgotten on purpose is not gone.
+SELECT EXISTS (
+    SELECT FROM pledger.run AS run WHERE run.run_key = $1 AND (
+        run.forgotten_ms IS NOT NULL
+        OR (
+            SELECT step.checksum = $3 FROM pledger.history AS step
+            WHERE step.run_key = $1 AND step.first_event_id = $2
+        )
+    )
+);
+
 -- name: keep_timeline
 INSERT INTO pledger.meta (name, value) VALUES ('timeline', $1)
 ON CONFLICT (name) DO UPDATE SET value = excluded.value;
