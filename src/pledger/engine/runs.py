@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from pledger import errors
+from pledger.engine import remarks
 from pledger.engine.active_run import ActiveRun
 from pledger.engine.alarms import Alarms
 from pledger.engine.births import Births
@@ -312,8 +313,8 @@ class Runs:
         built = self._builder.build(self, run, inputs, origins, commands, now_ms)
         if machine.refusals:
             built.append.attempts = self._builder.refused(run, inputs, now_ms)
-        if machine.unfinished:
-            _tell_unfinished(run)
+        if machine.unfinished or machine.unawaited:
+            remarks.tell(machine)
         return built
 
     def _history_is_full(self, run: ActiveRun) -> errors.HistoryFullError:
@@ -448,13 +449,3 @@ class Runs:
     def stop(self) -> None:
         self._alarms.stop()
         self._committer.off_turn(self.prepare)
-
-
-def _tell_unfinished(run: ActiveRun) -> None:
-    names = ", ".join(repr(name) for name in run.machine.unfinished)
-    logger.warning(
-        "%s ended while handlers of signals were still at work: %s. What they had still to do is dropped. Wait for "
-        "them before returning: await workflow.wait_condition(workflow.all_handlers_finished)",
-        run.identity,
-        names,
-    )

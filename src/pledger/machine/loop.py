@@ -174,6 +174,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         self._tasks_limit = 32
         self._generators: Generators | None = None
         self.failures: tuple[BaseException, ...] = ()
+        self.failed: tuple[asyncio.Task[Any], ...] = ()
         self.now_ms = 0
         self.owner: Any = timers
 
@@ -216,6 +217,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         self._tasks.clear()
         self._ready.clear()
         self.failures = ()
+        self.failed = ()
         if self._generators is not None:
             self._generators.forget()
         self.owner = None
@@ -285,6 +287,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         *,
         name: str | None = None,
         context: contextvars.Context | None = None,
+        looked_after: bool = False,
         **_: Any,  # eager_start and what later versions add: a matter of order, which carries no meaning here
     ) -> WorkflowTask[T]:
         # Calling an activity gives a future, and reads like calling any async function: as a task it is one too.
@@ -304,12 +307,23 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         if len(path) > PATH_MAX:
             path = (zlib.crc32(repr(path).encode()),)
         task = WorkflowTask(coroutine, loop=self, path=path, name=name, context=context)
+        if not looked_after:
+            task.add_done_callback(self._task_ended)
         tasks = self._tasks
         tasks.append(task)
         if len(tasks) > self._tasks_limit:
             self._tasks = [each for each in tasks if not each.done()]
             self._tasks_limit = 2 * len(self._tasks) + 32
         return task
+
+    def _task_ended(self, task: asyncio.Task[Any]) -> None:
+        if task._log_traceback:  # noqa: SLF001 - told of to asyncio's own log by this
+            self.failed = (*self.failed, task)
+
+    def take_unawaited(self) -> tuple[asyncio.Task[Any], ...]:
+        """The tasks that have raised since this was asked, and whose exception nobody has taken."""
+        failed, self.failed = self.failed, ()
+        return tuple(task for task in failed if task._log_traceback)  # noqa: SLF001 - as above
 
     def get_task_factory(self) -> None:
         return None

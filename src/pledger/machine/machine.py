@@ -38,6 +38,7 @@ class Machine:
     unhandled_signals: those that nobody took. refusals: why, of live ones, for the engine to tell and clear.
     spoiled: a query has changed what only the code may change; a replay mends it.
     unfinished: the signals whose async handlers were at work when the code ended the run, live, for the engine to tell.
+    unawaited: tasks that have raised, live, and whose exception nobody has taken, for the engine to tell and clear.
     given_up: the events that scheduled what the code cancelled in its last activation, of which nothing is recorded.
 
     Activate it from a plain callback only (see `loop`), one activation at a time.
@@ -63,6 +64,7 @@ class Machine:
         self.unhandled_signals: tuple[events.SignalReceived, ...] = ()
         self.refusals: tuple[tuple[events.SignalReceived, str], ...] = ()
         self.unfinished: tuple[str, ...] = ()
+        self.unawaited: tuple[asyncio.Task[Any], ...] = ()
         self.given_up: tuple[int, ...] = ()
         self.spoiled = False
         self._context: RunContext | None = None
@@ -125,6 +127,10 @@ class Machine:
                 raise violation
         if loop.failures:
             raise loop.failures[0]
+        if loop.failed:
+            unawaited = loop.take_unawaited()
+            if recorded is None:
+                self.unawaited = unawaited
         # What is recorded stands after all inputs, whether the code takes them or not.
         before = self.last_event + (consumed if recorded is None else len(inputs))
         commands = self._seal(before + 1, recorded)
@@ -207,7 +213,7 @@ class Machine:
         start, self._start = self._start, None
         context = self._context
         if start is not None and context is not None:
-            self._main = context.loop.create_task(start(), name="main")
+            self._main = context.loop.create_task(start(), name="main", looked_after=True)
             context.loop.run_until_blocked()
             if context.conditions:
                 self._settle_conditions()
