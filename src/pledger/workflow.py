@@ -16,7 +16,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import logging
+import numbers
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -30,7 +32,7 @@ from pledger.history.retry import RetryPolicy
 from pledger.history.times import utc
 from pledger.machine import guards
 from pledger.machine.callers import caller_name
-from pledger.machine.context import ActivityHandle, RunContext, current, required, schedule_call
+from pledger.machine.context import ActivityHandle, RunContext, check_is_verdict, current, required, schedule_call
 from pledger.machine.definitions import (
     ActivityDefinition,
     CancellationType,
@@ -277,7 +279,15 @@ def time() -> float:
 
 async def sleep(duration: float | timedelta) -> None:
     """Wait durably. duration: a timedelta, or seconds."""
-    await asyncio.sleep(duration.total_seconds() if isinstance(duration, timedelta) else duration)
+    await asyncio.sleep(_seconds(duration))
+
+
+def _seconds(given: object) -> float:
+    if isinstance(given, timedelta):
+        return given.total_seconds()
+    if isinstance(given, numbers.Real):
+        return given  # type: ignore[return-value] # asyncio takes what it can compare and multiply
+    raise UsageError(f"workflow.sleep({given!r}) needs a timedelta, or a number of seconds")
 
 
 def uuid4(name: str | None = None) -> _uuid.UUID:
@@ -346,9 +356,15 @@ def deprecate_patch(patch_id: str) -> None:
 async def wait_condition(holds: Callable[[], bool], *, timeout: float | timedelta | None = None) -> None:
     """Wait until `holds()`, which is asked after every step of the run. One that holds already starts no timer.
 
-    timeout: a timedelta or seconds; None is without end. Raises TimeoutError.
+    timeout: a timedelta or seconds; None is without end. Raises TimeoutError, and UsageError for what is no plain
+    function: what an async one gives is true before it has looked.
     """
-    if holds():
+    given: object = holds
+    if not callable(given) or inspect.iscoroutinefunction(given):
+        raise UsageError(f"workflow.wait_condition needs a plain function that says whether it holds, not {given!r}")
+    found = holds()
+    if found:
+        check_is_verdict(found)
         return
     context = required("workflow.wait_condition")
     key, future = context.add_condition(holds)

@@ -165,10 +165,26 @@ def _details(values: tuple[Any, ...]) -> bytes | None:
         data = redact_payload(payloads.encode(list(values)))
         payloads.check_size(data, "the details of a failure", payloads.PAYLOAD_BYTES_MAX)
     except errors.PayloadError:
-        # The failure itself must reach the ledger; details that cannot be kept are told by their representation.
-        return payloads.encode([cut(repr(value)) for value in values[:DETAILS_MAX]])
+        pass
     else:
         return data
+    # The failure itself must reach the ledger; each of its details that cannot be kept is told by its representation.
+    kept = [value if _can_be_kept(value) else cut(_shown(value)) for value in values[:DETAILS_MAX]]
+    return redact_payload(payloads.encode(kept))
+
+
+def _can_be_kept(value: object) -> bool:
+    try:
+        return len(payloads.encode(value)) <= TEXT_MAX
+    except errors.PayloadError:
+        return False
+
+
+def _shown(value: object) -> str:
+    try:
+        return repr(value)
+    except Exception as broken:  # noqa: BLE001 - as in `text_of`
+        return f"(no text: the repr() of a {type(value).__name__} raised {type(broken).__name__})"
 
 
 def _undetailed(data: bytes | None) -> list[Any]:

@@ -292,8 +292,10 @@ class RunContext:
             if future.done():
                 continue
             try:
-                if not holds():
+                found = holds()
+                if not found:
                     continue
+                check_is_verdict(found)
             except Exception as error:  # noqa: BLE001 - user code; its waiter gets it
                 future.set_exception(error)
             else:
@@ -356,6 +358,16 @@ def _may_not_act(what: str) -> ForbiddenCallError:
     if what is _GENERATOR:
         remedy = "iterate it to its end, or close it: async with contextlib.aclosing(...)"
     return ForbiddenCallError(f"{what} may not act, wait or draw: {remedy}", call=what, remedy=remedy)
+
+
+def check_is_verdict(found: object) -> None:
+    """Raises UsageError for what a condition gave, where that is still to be awaited."""
+    if found is not True and asyncio.iscoroutine(found):
+        found.close()
+        raise UsageError(
+            "a condition of workflow.wait_condition gave a coroutine, which is true before anybody has awaited it; "
+            "give a plain function that says whether the condition holds"
+        )
 
 
 def current() -> RunContext | None:

@@ -135,6 +135,11 @@ class ActivityDefinition(Generic[P, R]):
         limits: tuple[Limit, ...] = (),
         retry_budget: RetryBudget | None = None,
     ) -> None:
+        if next(iter(inspect.signature(fn).parameters), "") == "self":
+            raise UsageError(
+                f"activity {fn.__qualname__!r} is a method, and whoever makes an attempt has no object to call it on. "
+                "Decorate a function, or make the activity of an object's own method: activity.defn(mailer.send)"
+            )
         functools.update_wrapper(self, fn)
         self.fn = fn
         self.name = check_id(name, "the name of an activity")

@@ -141,7 +141,7 @@ def test_details_that_cannot_be_kept_are_told_by_their_representation() -> None:
     """The failure itself must reach the ledger."""
     back = through_the_ledger(errors.ApplicationError("odd", object, 7))
     assert isinstance(back, errors.ApplicationError)
-    assert back.details == ("<class 'object'>", "7")
+    assert back.details == ("<class 'object'>", 7)
 
 
 def test_details_over_the_limit_of_a_payload_are_cut_too() -> None:

@@ -292,3 +292,17 @@ def test_a_call_with_wrong_arguments_fails_like_the_call_itself(drive: Drive) ->
 
     with pytest.raises(TypeError, match=r"charge_card\(\) cannot be called so: missing a required argument: 'order'"):
         drive(fulfil).start()
+
+
+def test_a_method_is_no_activity_but_that_of_an_object_is() -> None:
+    def send(self: object, text: str) -> str:
+        return text
+
+    with pytest.raises(UsageError, match=r"'.*send' is a method, and .*activity\.defn\(mailer\.send\)"):
+        activity.defn(send)
+
+    class Mailer:
+        def send(self, text: str) -> str:
+            return f"sent {text}"
+
+    assert activity.defn(Mailer().send)("it") == "sent it"

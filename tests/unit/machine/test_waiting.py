@@ -25,6 +25,64 @@ async def step(name: str) -> str:
 # wait_condition -------------------------------------------------------------------------------------------------------
 
 
+async def verdict() -> bool:
+    return False
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (True, "needs a plain function that says whether it holds, not True"),
+        (verdict, "needs a plain function that says whether it holds, not <function verdict"),
+        (lambda: verdict() or True, "gave a coroutine, which is true before anybody has awaited it"),
+    ],
+)
+def test_a_condition_that_says_nothing_by_itself_is_refused(drive: Drive, given: object, message: str) -> None:
+    """What an async function gives is true as it stands: the wait was over before it had begun."""
+
+    @workflow.defn
+    async def waits() -> None:
+        await workflow.wait_condition(given)  # type: ignore[arg-type] # that is the point
+
+    run = drive(waits)
+    run.replay_at_end = False
+    with pytest.raises(UsageError, match=message):
+        run.start()
+
+
+def test_a_condition_that_gives_a_coroutine_later_is_refused_too(drive: Drive) -> None:
+    @workflow.defn
+    class Waits:
+        def __init__(self) -> None:
+            self.n = 0
+
+        @workflow.run
+        async def run(self) -> None:
+            await workflow.wait_condition(lambda: self.n and verdict())
+
+        @workflow.signal
+        def add(self) -> None:
+            self.n += 1
+
+    run = drive(Waits)
+    run.replay_at_end = False
+    run.start()
+    with pytest.raises(UsageError, match="gave a coroutine"):
+        run.signal("add")
+
+
+@pytest.mark.parametrize("given", ["5", None, [5]])
+def test_a_sleep_needs_a_duration(drive: Drive, given: object) -> None:
+    @workflow.defn
+    async def sleeps() -> None:
+        await workflow.sleep(given)  # type: ignore[arg-type] # that is the point
+
+    run = drive(sleeps)
+    run.replay_at_end = False
+    with pytest.raises(UsageError, match="needs a timedelta, or a number of seconds"):
+        run.start()
+
+
 def test_CAN_03_a_condition_that_becomes_true_after_its_wait_timed_out_is_harmless(drive: Drive) -> None:
     asked: list[int] = []
 
