@@ -243,6 +243,25 @@ async def test_what_stands_in_lanes_is_let_go_on_in_its_order_and_within_its_lim
     assert await store.read_pauses("default") == [], "all that waited has gone on"
 
 
+async def test_more_lanes_than_one_claim_looks_at_are_let_go_on(
+    store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that a claim looks at first are held up by their limits."""
+    monkeypatch.setattr("pledger.engine.port.lanes.LANES_MAX", 4)
+    session = await open_session(store)
+    run = await owned_run(store, session)
+    for event_id in range(1, 25):
+        keyed = placed(3, "", 1.0, ("customer", f"{event_id % 12:02}"))
+        await write(store, PutTask(run.fence, task(run, event_id, **keyed)))
+    await store.pause(EVERYTHING, "", "ada")
+    await store.resume(EVERYTHING, 1_000.0)
+    taken: list[int] = []
+    for _ in range(12):
+        clock.now_ms += 1_000
+        taken += await lifted_tasks(store, session, customer=LimitRule(1))
+    assert sorted(event_id % 12 for event_id in taken) == list(range(12))
+
+
 async def test_limits_of_what_states_nothing_hold_while_a_pause_is_lifted(store: Store, clock: Clock) -> None:
     session = await open_session(store)
     run = await owned_run(store, session)

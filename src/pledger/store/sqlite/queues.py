@@ -62,7 +62,7 @@ class SqliteQueues(SqliteHandle):
 
         def take(cursor: Cursor, part: Part) -> list[TaskRow]:
             narrowed = replace(served, activity_types=part.names, lifted=part.lifted)
-            question = (dict(self._windows), now_ms, self._now(), narrowed, bounds, part.room)
+            question = (self._windows, now_ms, self._now(), narrowed, bounds, part.room)
             claims.append(self._claim(cursor, session_key, question))
             return claims[-1].tasks
 
