@@ -227,6 +227,14 @@ class _Try:
             return
         for (name, _), rows in zip(statements, await self._run(connection, *statements), strict=True):
             self._take_limits(name, rows, found)
+        while len(found.full_ms) < len(rated):
+            # One was full, and was swept away before it was locked: once more, or two might take all its tokens.
+            made, locked = (
+                ("make_buckets", [namespace, *_split(rated)]),
+                ("lock_buckets", [namespace, *_split(rated)]),
+            )
+            _, rows = await self._run(connection, made, locked)
+            self._take_limits("lock_buckets", rows, found)
 
     def _take_limits(self, statement: str, rows: Sequence[Any], found: Situation) -> None:
         match statement:

@@ -171,3 +171,27 @@ async def test_who_is_always_overtaken_looks_again_soon(url: str) -> None:
         await connection.execute(f"SELECT FROM {both.first.address.quoted}.task FOR UPDATE")
         claim = await both.claim(both.second, ONE)
     assert (claim.tasks, claim.waits, claim.due_ms) == ([], True, NOW + NEXT_LANES_MS)
+
+
+async def test_a_bucket_that_is_swept_away_before_it_is_locked_is_made_again(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is full says no more than none: so a claim may forget it that has just ended."""
+    async with claimers(url) as both:
+        await rows_of(both.first, "INSERT INTO {}.bucket VALUES ('default', 'api', '', 0) RETURNING 1")
+        run = _Try._run
+
+        async def swept(self: _Try, connection: Any, *statements: Any) -> Any:
+            names = [name for name, _ in statements]
+            if "lock_buckets" not in names:
+                return await run(self, connection, *statements)
+            monkeypatch.setattr(_Try, "_run", run)
+            made = await run(self, connection, *statements[: names.index("lock_buckets")])
+            await rows_of(both.second, "DELETE FROM {}.bucket RETURNING 1")
+            return made + await run(self, connection, *statements[names.index("lock_buckets") :])
+
+        monkeypatch.setattr(_Try, "_run", swept)
+        async with both.first._writer.use() as connection, connection.transaction():
+            found = await both.ask(both.first, RATE)._find(connection)
+            assert found is not None
+            assert found.full_ms == {("api", ""): 0.0}
