@@ -632,3 +632,18 @@ async def test_a_query_of_a_run_that_closes_before_it_is_answered_says_that_it_i
         await handle.terminate("no longer wanted")
         with pytest.raises(RunClosedError):
             await asyncio.wait_for(asked, 10)
+
+
+async def test_an_activity_that_was_called_and_never_awaited_is_told(
+    ledger: Ledger, caplog: pytest.LogCaptureFixture
+) -> None:
+    @workflow.defn
+    async def forgets() -> str:
+        workflow.start_activity("charge_card", "order-1")
+        return "paid"
+
+    async with ledger.connect() as client, ledger.worker(client, forgets):
+        handle = await client.start_workflow(forgets, id="order-1")
+        assert await handle.result() == "paid"
+    [told] = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+    assert "returned without awaiting what it had just called: 'charge_card'" in told

@@ -23,6 +23,14 @@ def tell(machine: Machine) -> None:
             machine.identity,
             names,
         )
+    if machine.unstarted:
+        names = ", ".join(repr(name) for name in machine.unstarted)
+        logger.warning(
+            "%s returned without awaiting what it had just called: %s. A run that ends starts nothing any more, so "
+            "none of it has run. Await each call",
+            machine.identity,
+            names,
+        )
     unawaited, machine.unawaited = machine.unawaited, ()
     for task in unawaited:
         error = task.exception()

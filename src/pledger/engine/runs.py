@@ -313,7 +313,7 @@ class Runs:
         built = self._builder.build(self, run, inputs, origins, commands, now_ms)
         if machine.refusals:
             built.append.attempts = self._builder.refused(run, inputs, now_ms)
-        if machine.unfinished or machine.unawaited:
+        if machine.unfinished or machine.unawaited or machine.unstarted:
             remarks.tell(machine)
         return built
 

@@ -37,6 +37,7 @@ class Machine:
     were cancelled too, until they come to the top.
     unhandled_signals: those that nobody took. refusals: why, of live ones, for the engine to tell and clear.
     spoiled: a query has changed what only the code may change; a replay mends it.
+    unstarted: the activities that the code called just before it returned, and did not await, live, for the engine.
     unfinished: the signals whose async handlers were at work when the code ended the run, live, for the engine to tell.
     unawaited: tasks that have raised, live, and whose exception nobody has taken, for the engine to tell and clear.
     given_up: the events that scheduled what the code cancelled in its last activation, of which nothing is recorded.
@@ -64,6 +65,7 @@ class Machine:
         self.unhandled_signals: tuple[events.SignalReceived, ...] = ()
         self.refusals: tuple[tuple[events.SignalReceived, str], ...] = ()
         self.unfinished: tuple[str, ...] = ()
+        self.unstarted: tuple[str, ...] = ()
         self.unawaited: tuple[asyncio.Task[Any], ...] = ()
         self.given_up: tuple[int, ...] = ()
         self.spoiled = False
@@ -312,6 +314,9 @@ class Machine:
         """A run that ends starts nothing any more: what its last activation asked for was never promised to anybody."""
         cancelled = (one.command for one in asked if isinstance(one.command, events.CancelActivity))
         self.given_up = tuple(each.scheduled_event_id for each in cancelled)
+        if type(self.closed) is events.CompleteRun and not self.context.replaying:
+            activities = (one.command for one in asked if isinstance(one.command, events.ScheduleActivity))
+            self.unstarted = tuple(each.activity_type for each in activities)
         return [one for one in asked if isinstance(one.command, events.RecordPatch)]
 
     def _file(self, waiter: ActivityHandle[Any] | LoopTimer, event_id: int, command: Command) -> None:

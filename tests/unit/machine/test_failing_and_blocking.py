@@ -377,3 +377,33 @@ def test_a_history_cannot_begin_with_anything_else(drive: Drive) -> None:
     run = drive(raising(ValueError("never runs")))
     with pytest.raises(InternalError, match="its first input is ActivityCompleted"):
         run.feed(completed(2, "charged"))
+
+
+# What is hardly meant -------------------------------------------------------------------------------------------------
+
+
+def test_activities_that_are_called_and_not_awaited_before_the_end_are_named_once(drive: Drive) -> None:
+    @workflow.defn
+    async def forgets() -> str:
+        await charge_card("first")
+        charge_card("second")
+        return "paid"
+
+    run = drive(forgets)
+    run.start()
+    assert run.machine.unstarted == ()
+    assert kinds(run.complete(run.event_id_of("charge_card"), "first")) == ["CompleteRun"]
+    assert run.machine.unstarted == ("charge_card",)
+    run.reload()
+    assert run.machine.unstarted == ()  # what was told once is not told again on replay
+
+
+def test_an_activity_that_is_cancelled_before_the_end_is_not_named(drive: Drive) -> None:
+    @workflow.defn
+    async def changes_its_mind() -> str:
+        workflow.start_activity(charge_card, "first").cancel()
+        return "paid"
+
+    run = drive(changes_its_mind)
+    run.start()
+    assert (run.result, run.machine.unstarted) == ("paid", ())

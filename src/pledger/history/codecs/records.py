@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple, NotRequired, Required, TypeAlias, Typ
 
 import msgspec
 
-from pledger.history.codecs.codec import Codec, opened, type_name
+from pledger.history.codecs.codec import TYPE, Codec, envelope, mark_of, opened, type_name
 from pledger.history.codecs.json_tree import Misfit, check_depth
 
 CodecOf: TypeAlias = Callable[[object], Codec]
@@ -199,7 +199,8 @@ class TypedDictCodec(Codec):
             except Misfit as misfit:
                 misfit.under(key)
                 raise
-        return tree
+        # What looks like an envelope of ours travels inside one.
+        return envelope(self.name, tree) if TYPE in tree and mark_of(tree) == self.name else tree
 
     def decode(self, tree: object) -> object:
         tree = opened(tree, self.name)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypedDict
 from uuid import UUID
 
 import pydantic
@@ -279,3 +279,14 @@ def test_what_would_not_come_back_equal_is_refused_when_written(value: object, h
 def test_two_classes_of_one_name_in_a_union_are_refused() -> None:
     other = type("Order", (), {"__annotations__": {"n": int}})
     assert "both called Order. Rename one" in str(refusal(ORDER, Order | dataclass(other)))
+
+
+Envelope = TypedDict("Envelope", {"$type": str, "value": int})
+
+
+@pytest.mark.parametrize("hint", [Envelope, Envelope | None, list[Envelope]])
+@pytest.mark.parametrize("mark", ["Envelope", "Order", "list"])
+def test_a_typed_dict_that_looks_like_an_envelope_comes_back(hint: Any, mark: str) -> None:
+    value: Any = {"$type": mark, "value": 3}
+    value = [value] if hint == list[Envelope] else value
+    assert decode(encode(value, hint), hint) == value
