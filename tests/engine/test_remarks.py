@@ -72,3 +72,20 @@ async def test_of_what_is_awaited_there_is_nothing_to_tell(
     async with ledger.connect() as client, ledger.worker(client, Order, step):
         assert await client.execute_workflow(Order, how, id="order-1") == "done"
     assert _told(caplog) == []
+
+
+async def test_a_finished_run_that_gives_other_values_on_replay_is_told(
+    ledger: Ledger, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen: list[int] = []
+
+    @workflow.defn
+    async def counts() -> str:
+        seen.append(1)  # a variable that no history holds
+        return await step(f"order {len(seen)}")
+
+    async with ledger.connect() as client, ledger.worker(client, counts, step):
+        assert await client.execute_workflow(counts, id="order-1") == "order 1"
+        await until(lambda: "a finished run does not replay" in caplog.text)
+    assert """recorded  ScheduleActivity 'step' with ["order 1"]""" in caplog.text
+    assert """replayed  ScheduleActivity 'step' with ["order 2"]""" in caplog.text

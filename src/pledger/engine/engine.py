@@ -98,7 +98,8 @@ class Engine:
             randomness,
             limits.verified_share,
             limits.payload_bytes_max,
-            watchdog,
+            watchdog=watchdog,
+            codes=self.runs.codes,
         )
         self._sweeper = Sweeper(
             connection.store,

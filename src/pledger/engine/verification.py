@@ -20,6 +20,8 @@ from pledger.history import payloads, tracebacks
 from pledger.machine.machine import Machine
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pledger.engine.port.records import RunRow
     from pledger.engine.port.verbs import Store
     from pledger.machine.definitions import WorkflowDefinition
@@ -32,7 +34,8 @@ QUEUE_MAX: Final = 100
 
 class Verification:
     """share: of the finished runs, 0.0 to 1.0. failures: what was found, newest last. payload_bytes_max: of the runs'
-    worker: code may have caught that a value was too large."""
+    worker: code may have caught that a value was too large. codes: the identity of the code of each workflow, by its
+    type: what that has recorded must come out with the same values."""
 
     def __init__(
         self,
@@ -42,7 +45,9 @@ class Verification:
         randomness: random.Random,
         share: float,
         payload_bytes_max: int,
+        *,
         watchdog: Watchdog,
+        codes: Mapping[str, str],
     ) -> None:
         self._store = store
         self._definitions = definitions
@@ -51,6 +56,7 @@ class Verification:
         self._share = share
         self._payload_bytes_max = payload_bytes_max
         self._watchdog = watchdog
+        self._codes = codes
         self._waiting: list[int] = []
         self._task: asyncio.Task[None] | None = None
         self.verified = 0
@@ -76,7 +82,15 @@ class Verification:
                 definition = self._definitions.get(row.workflow_type)
                 if definition is None or row.is_forgotten:
                     continue
-                await replay_run(self._store, row, definition, self._loop, self._payload_bytes_max, self._watchdog)
+                await replay_run(
+                    self._store,
+                    row,
+                    definition,
+                    self._loop,
+                    self._payload_bytes_max,
+                    self._watchdog,
+                    code=self._codes.get(row.workflow_type),
+                )
                 self.verified += 1
             except errors.StoreUnavailableError:
                 continue  # that says nothing of the run, and the next one may be readable again
@@ -98,14 +112,18 @@ async def replay_run(
     loop: asyncio.AbstractEventLoop,
     payload_bytes_max: int = payloads.PAYLOAD_BYTES_MAX,
     watchdog: Watchdog | None = None,
+    *,
+    code: str | None = None,
 ) -> int:
     """Replay the whole history of a run, page by page, each in a plain callback of the loop; how many events it had.
 
-    watchdog: watches each page; None leaves endless code to a debugger.
+    watchdog: watches each page; None leaves endless code to a debugger. code: the identity of the definition's code: in
+    what that has recorded, values that differ are a difference too.
 
     Raises NondeterminismError at the first difference, CorruptHistoryError for a damaged history.
     """
     machine = Machine(definition, identity_of(row), payload_bytes_max=payload_bytes_max)
+    machine.own_code = code
     reader = HistoryReader(store, row.run_key, row.run_id)
     watch = (Watchdog() if watchdog is None else watchdog).watch
     try:

@@ -40,6 +40,7 @@ class Machine:
     unstarted: the activities that the code called just before it returned, and did not await, live, for the engine.
     unfinished: the signals whose async handlers were at work when the code ended the run, live, for the engine to tell.
     unawaited: tasks that have raised, live, and whose exception nobody has taken, for the engine to tell and clear.
+    own_code: the identity of its code, set for a replay that is to find other values too in what that code recorded.
     given_up: the events that scheduled what the code cancelled in its last activation, of which nothing is recorded.
 
     Activate it from a plain callback only (see `loop`), one activation at a time.
@@ -69,6 +70,8 @@ class Machine:
         self.unawaited: tuple[asyncio.Task[Any], ...] = ()
         self.given_up: tuple[int, ...] = ()
         self.spoiled = False
+        self.own_code: str | None = None
+        self._is_same_code = False
         self._context: RunContext | None = None
         self.instance: Any = None
         self._main: WorkflowTask[Any] | None = None
@@ -147,6 +150,8 @@ class Machine:
     def replay(self, transition: Transition) -> None:
         """Re-enact a recorded transition. Raises NondeterminismError when the code asks for something else."""
         before = self.last_event
+        if transition.code is not None:
+            self._is_same_code = transition.code == self.own_code
         consumed, commands = self.activate(transition.inputs, time_ms=transition.time_ms, recorded=transition.commands)
         if consumed < len(transition.inputs):
             raise replay.mismatch(
@@ -303,7 +308,9 @@ class Machine:
                 asked = replay.in_order(asked)
             commands = [one.command for one in asked]
         else:
-            asked = replay.match_recorded(recorded, asked, first_event_id, self.identity)
+            asked = replay.match_recorded(
+                recorded, asked, first_event_id, self.identity, is_same_code=self._is_same_code
+            )
             commands = list(recorded)
         for event_id, one in enumerate(asked, first_event_id):
             if one.waiter is not None:

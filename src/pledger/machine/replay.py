@@ -2,20 +2,24 @@
 
 Within one transition commands are matched by what they are, not by their order: kind, name and input first, equal ones
 by the spawn path of the asking task; what is left over, by kind and name alone and again by spawn path (a changed input
-is not a change of the sequence, case RPL-08). A command that then has no partner, on either side, is a mismatch.
+is not a change of the sequence, case RPL-08). A command that then has no partner, on either side, is a mismatch. For
+the very code that made the record a changed input is one too, where verification looks so closely.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Hashable, Sequence
-from typing import assert_never
+from typing import Final, assert_never
 
 from pledger.errors import NondeterminismError
-from pledger.history import events
+from pledger.history import events, failures
 from pledger.history.events import Command
 from pledger.machine.context import Asked
 from pledger.machine.identity import RunIdentity
+
+#: Characters of a value that an error shows.
+VALUE_MAX: Final = 200
 
 
 def what_it_is(command: Command) -> Hashable:
@@ -98,11 +102,16 @@ def in_order(asked: list[Asked]) -> list[Asked]:
 
 
 def match_recorded(
-    recorded: Sequence[Command], asked: list[Asked], first_event_id: int, identity: RunIdentity
+    recorded: Sequence[Command],
+    asked: list[Asked],
+    first_event_id: int,
+    identity: RunIdentity,
+    *,
+    is_same_code: bool = False,
 ) -> list[Asked]:
     """For each recorded command, in order, who asked for it. Raises NondeterminismError when they do not pair up.
 
-    first_event_id: that of recorded[0].
+    first_event_id: that of recorded[0]. is_same_code: the code that asks made the record: inputs must agree too.
     """
     if len(recorded) == 1 == len(asked) and what_it_is(recorded[0]) == what_it_is(asked[0].command):
         return asked
@@ -117,7 +126,9 @@ def match_recorded(
         queues = {what: deque(sorted(group, key=_path)) for what, group in groups.items()}
         for position, command in enumerate(recorded):
             if partners[position] is None and (queue := queues.get(alike(command))):
-                partners[position] = queue.popleft()
+                partners[position] = partner = queue.popleft()
+                if is_same_code and alike is kind_and_name:
+                    raise _other_values(identity, first_event_id + position, command, partner)
         taken = {id(one) for one in partners if one is not None}
         left = [one for one in asked if id(one) not in taken]
         if not left and None not in partners:
@@ -162,6 +173,38 @@ def mismatch(
         replayed=asked,
         where=where,
     )
+
+
+def _other_values(identity: RunIdentity, event_id: int, recorded: Command, replayed: Asked) -> NondeterminismError:
+    """The error where the same code asks for the same with other values."""
+    told, asked = _with_values(recorded), _with_values(replayed.command)
+    where = replayed.where
+    return NondeterminismError(
+        f"{identity} gives other values at event {event_id}, replayed by the code that made it\n"
+        f"  recorded  {told}\n"
+        f"  replayed  {asked}{'' if where is None else f'   {where}'}\n"
+        f"Something that is not in its history decides over them: a variable of a module, the environment, a file.\n"
+        f"Give it to the workflow as an argument, or read it in an activity, whose result is recorded.",
+        event_id=event_id,
+        recorded=told,
+        replayed=asked,
+        where=where,
+    )
+
+
+def _with_values(command: Command) -> str:
+    match command:
+        case events.ScheduleActivity():
+            return f"{in_words(command)} with {_text(command.args)}"
+        case events.CompleteRun():
+            return f"{in_words(command)} with {_text(command.result)}"
+        case _:
+            return in_words(command)
+
+
+def _text(payload: bytes) -> str:
+    text = failures.cut(payload.decode("utf-8", "replace"))
+    return text if len(text) <= VALUE_MAX else f"{text[:VALUE_MAX]}..."
 
 
 def _patch_name(replayed: Asked | None) -> str:

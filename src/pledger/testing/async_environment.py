@@ -168,7 +168,8 @@ class AsyncEnvironment:
             if row.blocked is not None or row.workflow_type not in self._engine.workflows:
                 continue
             try:
-                await replay_run(self._ledger.store, row, self._engine.workflows[row.workflow_type], self._loop)
+                definition = self._engine.workflows[row.workflow_type]
+                await replay_run(self._ledger.store, row, definition, self._loop, code=self._engine.code)
             except Exception as error:  # noqa: BLE001 - a bug of the workflow may be anything
                 told = str(error) if isinstance(error, errors.PledgerError) else repr(error)
                 problems.append(f"workflow {row.workflow_id!r} (run {row.run_id}) does not replay: {told}")

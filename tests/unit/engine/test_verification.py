@@ -31,7 +31,7 @@ class Failing:
 async def verified_over(store: Any, *run_keys: int) -> Verification:
     definitions = {"nothing": WorkflowDefinition.of(nothing)}
     verification = Verification(
-        store, definitions, asyncio.get_running_loop(), random.Random(1), 1.0, 1_000, Watchdog()
+        store, definitions, asyncio.get_running_loop(), random.Random(1), 1.0, 1_000, watchdog=Watchdog(), codes={}
     )
     for run_key in run_keys:
         verification.closed(run_key)

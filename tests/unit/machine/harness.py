@@ -114,11 +114,14 @@ class DrivenRun:
         self,
         workflow: Callable[..., Any] | type | None = None,
         transitions: Sequence[Transition] | None = None,
+        *,
+        own_code: str | None = None,
     ) -> Machine:
         """Re-enact the history (or another one) in a machine of its own, against this code or other; the caller
         destroys it."""
         definition = self.definition if workflow is None else WorkflowDefinition.of(workflow)
         machine = Machine(definition, self.identity, payload_bytes_max=self.machine.payload_bytes_max)
+        machine.own_code = own_code
         try:
             machine.replay_all(self.transitions if transitions is None else transitions)
         except BaseException:

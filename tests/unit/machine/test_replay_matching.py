@@ -6,6 +6,7 @@ import asyncio
 import inspect
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
 from pledger import activity, workflow
@@ -119,6 +120,39 @@ def test_RPL_08_changed_input_of_a_step_is_no_mismatch(drive: Drive) -> None:
     assert scheduled(run.events) == [("charge_card", "2026-08-03T10:00:00Z")]
     run.complete(2, "late: 0")
     assert run.result == "late: 0"
+
+
+@pytest.mark.parametrize("what", ["input", "delay", "result"])
+def test_the_code_that_made_the_record_must_give_the_same_values(drive: Drive, what: str) -> None:
+    seen: list[int] = []
+
+    @workflow.defn
+    async def counts() -> int:
+        seen.append(1)  # what no history holds
+        match what:
+            case "input":
+                await charge_card(f"order {len(seen)}")
+            case "delay":
+                await asyncio.sleep(len(seen))
+        return len(seen)
+
+    run = drive(counts)
+    run.replay_at_end = False
+    run.start()
+    run.transitions[0] = msgspec.structs.replace(run.transitions[0], code="v1")
+    run.replay().destroy()  # an input that has changed is no change of the sequence, as any code may have changed it
+    run.replay(own_code="v2").destroy()
+    with pytest.raises(NondeterminismError, match="gives other values at event 2") as caught:
+        run.replay(own_code="v1")
+    recorded, replayed = {
+        "input": (
+            "ScheduleActivity 'charge_card' with [\"order 1\"]",
+            "ScheduleActivity 'charge_card' with [\"order 4\"]",
+        ),
+        "delay": ("StartTimer of 1 s", "StartTimer of 4 s"),
+        "result": ("CompleteRun with 1", "CompleteRun with 4"),
+    }[what]
+    assert (caught.value.recorded, caught.value.replayed) == (recorded, replayed)
 
 
 def test_RPL_08_changed_inputs_of_several_steps_keep_their_places(drive: Drive) -> None:

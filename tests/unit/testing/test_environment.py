@@ -404,6 +404,22 @@ def leave_blocked(raised: Exception | None = None, *, allow_blocked: bool = Fals
             raise raised
 
 
+def test_a_run_that_gives_other_values_on_replay_fails_the_test() -> None:
+    seen: list[int] = []
+
+    @workflow.defn
+    async def counts() -> int:
+        seen.append(1)  # a variable that no history holds
+        await asyncio.sleep(len(seen))
+        return len(seen)
+
+    env = environment(workflows=[counts]).__enter__()
+    assert env.run(counts) == 1
+    with pytest.raises(EnvironmentFailedError, match="gives other values at event 2") as caught:
+        env.__exit__(None, None, None)
+    assert "recorded  StartTimer of 1 s\n  replayed  StartTimer of 2 s" in str(caught.value)
+
+
 def test_a_blocked_run_fails_the_test_with_its_traceback() -> None:
     with pytest.raises(EnvironmentFailedError, match=r"return 1 / 0"):
         leave_blocked()
