@@ -162,7 +162,7 @@ async def test_many_are_forgotten_by_whoever_has_the_chore(ledger: Ledger, monke
 
 
 def test_how_long_is_within_reason() -> None:
-    with pytest.raises(InvalidPolicyError, match=r"workflow retention is -1 s; it must be 0 or more"):
+    with pytest.raises(InvalidPolicyError, match=r"the retention of workflow '.*' is -1 s; it must be 0 or more"):
         workflow.defn(retention=timedelta(seconds=-1))(greet)
 
 
