@@ -1,7 +1,7 @@
 """What a test run says at its end, summed up over all its processes.
 
 What the simulations did: a fault that was never hit proves nothing. How many processes were killed. On which Pythons
-golden histories replayed.
+golden histories replayed. And: what an engine writes in a test is read back at once.
 """
 
 from __future__ import annotations
