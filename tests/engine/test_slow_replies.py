@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from pledger import Client, RetryPolicy, Worker, activity, workflow
+from pledger.engine.claims import Claims
 from pledger.engine.connection import Connection
 from pledger.engine.port.answers import Answer
 from pledger.engine.port.operations import FinishTask, Operation, PutTask, Send, StartRun
@@ -17,6 +19,7 @@ from pledger.engine.port.records import RunRow, TaskRow
 from pledger.errors import ActivityError, StoreUnavailableError
 from pledger.store.memory import MemoryStore, State, sessions
 from tests.engine.harness import PATIENCE_S, until
+from tests.unit.store.postgres.rows import a_run
 
 
 @activity.defn(task_queue="elsewhere")
@@ -310,3 +313,65 @@ async def test_a_claim_that_takes_effect_after_it_has_failed_is_found() -> None:
         assert await (await Client(there).start_workflow(nothing_to_do, id="second")).result() is None
     for connection in (here, there):
         await connection.close()
+
+
+@workflow.defn
+class Tells:
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    @workflow.run
+    async def run(self) -> list[str]:
+        await workflow.wait_condition(lambda: len(self.told) == 2)
+        return self.told
+
+    @workflow.signal
+    def tell(self, what: str) -> None:
+        self.told.append(what)
+
+
+async def test_a_history_that_went_on_while_it_was_loaded_is_not_damaged() -> None:
+    """Row and history are two questions. What was written between them is no damage, and the run is not blocked."""
+    connection = Connection(MemoryStore(State()))
+    client = Client(connection)
+    async with asyncio.timeout(PATIENCE_S), Worker(client, workflows=[Tells]):
+        handle = await client.start_workflow(Tells, id="order-1")
+        earlier = await connection.store.find_run("default", "order-1")
+        assert earlier is not None
+        await handle.signal(Tells.tell, "first")
+
+        async def has_gone_on() -> bool:
+            return (await connection.store.read_run(earlier.run_key)).last_event > earlier.last_event
+
+        await until(has_gone_on)
+        claims = connection.engines[0].intake.claims
+        claims.load(earlier)
+        await until(lambda: not claims.loading)
+        await handle.signal(Tells.tell, "second")
+        assert await handle.result() == ["first", "second"]
+    await connection.close()
+
+
+async def test_the_end_of_a_load_of_an_earlier_lease_hides_no_later_one() -> None:
+    """Else the run, which is on its way, is found among those that this worker has and does not know, and is loaded
+    once more: of two loads of one lease the slower finds a history that has gone on."""
+    row = a_run()
+    loads: list[asyncio.Future[None]] = []
+
+    class Loader:
+        async def load(self, _: RunRow) -> None:
+            loads.append(asyncio.get_running_loop().create_future())
+            await loads[-1]
+
+    fields: dict[str, Any] = dict.fromkeys(inspect.signature(Claims).parameters)
+    told: list[int] = []
+    claims = Claims(**fields | {"loader": Loader(), "loop": asyncio.get_running_loop(), "loaded": told.append})
+    claims.load(row)
+    claims.load(row)
+    await until(lambda: len(loads) == 2)
+    loads[0].set_result(None)
+    await until(lambda: len(told) == 1)
+    assert row.run_key in claims.loading
+    loads[1].set_result(None)
+    await until(lambda: len(told) == 2)
+    assert not claims.loading

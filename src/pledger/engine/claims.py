@@ -27,8 +27,8 @@ CLAIM_MAX: Final = 200
 class Claims:
     """tasks_wait: more tasks may be due than there were slots for. limits_wait: some of them wait for slots of a limit.
 
-    loading: the runs that are on their way into memory; loads: who brings them. changed, due: called when there may be
-    more to claim, now or then. loaded: called with a run that is here, or could not be loaded.
+    loading: the runs that are on their way into memory, by whom; loads: all who bring some. changed, due: called when
+    there may be more to claim, now or then. loaded: called with a run that is here, or could not be loaded.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Claims:
         self.tasks_wait = False
         self.limits_wait = False
         self._lift_at = 0.0
-        self.loading: set[int] = set()
+        self.loading: dict[int, asyncio.Task[None]] = {}
         self.loads: set[asyncio.Task[None]] = set()
         self._store = store
         self._runs = runs
@@ -160,15 +160,16 @@ class Claims:
 
     def load(self, row: RunRow) -> None:
         """Bring a run of this worker into memory."""
-        self.loading.add(row.run_key)
         load = self._loop.create_task(self._loader.load(row), name=f"pledger-load-{row.run_id}")
+        self.loading[row.run_key] = load
         self.loads.add(load)
         load.add_done_callback(functools.partial(self._run_loaded, row.run_key))
 
     def _run_loaded(self, run_key: int, load: asyncio.Task[None]) -> None:
         """Have its mail looked at once more: what came while it was loading found nobody to tell, and a question that
         woke it has not been read yet."""
-        self.loading.discard(run_key)
+        if self.loading.get(run_key) is load:  # else it was of an earlier lease, and another one is on its way
+            del self.loading[run_key]
         self.loads.discard(load)
         if not load.cancelled() and (error := load.exception()) is not None:
             logger.error("a run could not be loaded", exc_info=error)

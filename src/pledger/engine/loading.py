@@ -100,6 +100,14 @@ class HistoryReader:
         )
 
 
+class _WentOnError(Exception):
+    """now: the row of the run that was to be loaded as it was before."""
+
+    def __init__(self, now: RunRow) -> None:
+        super().__init__("the run has gone on")
+        self.now = now
+
+
 class Loader:
     """Loads claimed runs for one worker."""
 
@@ -126,9 +134,15 @@ class Loader:
 
     async def load(self, row: RunRow) -> None:
         """Bring the run into memory and hand it what waits; block it when its code or history cannot carry it on."""
+        now: RunRow | None = row
+        while now is not None:
+            now = await self._load(now)
+
+    async def _load(self, row: RunRow) -> RunRow | None:
+        """The row as it is now, where it has to be done anew: the run has gone on since it was read."""
         if row.claims > blocks.CLAIMS_MAX:
             self._block(row, blocks.poison(row.claims, self._clock.now_ms(), row.last_event + 1))
-            return
+            return None
         machine = self._runs.new_machine(self._runs.definitions[row.workflow_type], identity_of(row))
         run = ActiveRun(
             machine.identity, machine, run_key=row.run_key, chain_key=row.chain_key, fence=row.fence, head=row.head
@@ -144,18 +158,26 @@ class Loader:
             if isinstance(error, errors.StoreUnavailableError):
                 # Nothing is lost: the run is handed back to be claimed again.
                 self._runs.leaving.let_go(Release(row.run_key, row.fence, 0))
+            elif isinstance(error, _WentOnError):
+                return error.now if self._is_wanted(error.now) else None
             else:
                 self._block(row, blocks.reason(error, self._clock.now_ms(), machine.last_event + 1))
-            return
-        if not self._runs.holds(row.owner):
+            return None
+        if not self._is_wanted(row):
             await in_callback(self._loop, functools.partial(self._runs.leaving.dispose, machine))
-            return
+            return None
         self._take_lost(run, with_row)
         for fired in machine.due_timers(self._clock.now_ms()):
             run.add(fired)
         self._runs.adopt(run)
         if row.claims:
             self._committer.submit(ConfirmClaim(row.run_key, row.fence), lambda _: None)
+        return None
+
+    def _is_wanted(self, row: RunRow) -> bool:
+        """Whether the run is this worker's, and not in its memory yet, as of this claim."""
+        there = self._runs.active.get(row.run_key)
+        return self._runs.holds(row.owner) and (there is None or there.fence < row.fence)
 
     async def _doubt(self, run: ActiveRun) -> None:
         """May the run have gone on in a part of the ledger that is gone? A signal, given again or timed out in the end,
@@ -166,6 +188,17 @@ class Loader:
             run.slept = not moved
 
     async def _replay(self, run: ActiveRun, row: RunRow) -> None:
+        try:
+            await self._read(run, row)
+        except errors.CorruptHistoryError:
+            # Row and history are read one after the other: a write that came late, or of an owner meanwhile, is no
+            # damage.
+            now = await self._store.read_run(row.run_key)
+            if (now.owner, now.fence, now.last_event) == (row.owner, row.fence, row.last_event):
+                raise
+            raise _WentOnError(now) from None
+
+    async def _read(self, run: ActiveRun, row: RunRow) -> None:
         reader = HistoryReader(self._store, row.run_key, row.run_id)
         while reader.last_event < row.last_event and (page := await reader.next_page()):
             if run.last_event == 0 and isinstance(page[0].inputs[0], RunStarted):
