@@ -77,7 +77,7 @@ def reported(found: Dependency, step: Step, now_ms: int) -> Dependency:
 def started(found: Dependency, step: Step, now_ms: int) -> tuple[Dependency, int, int]:
     """By a claim: what is then in the row, and how many it has let through, first attempts and retries."""
     attempts = [2] * step.retries + [1] * step.firsts
-    heads = [Head(1, n, attempt, "charge", None, 0, 1.0, free=False) for n, attempt in enumerate(attempts)]
+    heads = [Head(1, n, attempt, "charge", None, 0, 1.0, is_over=False) for n, attempt in enumerate(attempts)]
     slots = {(CALLS, "bank", n): Slot(CALLS, "bank", n, 1, 2, n, 1, live=True) for n in range(1, step.running + 1)}
     there = Situation(now_ms, now_ms, heads, slots=slots, dependencies={"bank": found})
     choice = choose(there, Bounds({}, {}, (), {"charge": "bank"}, {"bank": found.rule}), room=100)

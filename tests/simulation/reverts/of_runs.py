@@ -16,6 +16,7 @@ from pledger.engine.building import InFlight
 from pledger.engine.committer import Committer
 from pledger.engine.intake import Intake
 from pledger.engine.limits import Limits
+from pledger.engine.loading import Loader
 from pledger.engine.port.answers import Answer, Sent
 from pledger.engine.port.operations import Operation, Send
 from pledger.engine.port.records import SessionRow
@@ -49,6 +50,7 @@ def runs_may_leave_with_what_is_known_here_alone(patch: pytest.MonkeyPatch) -> N
 
 def an_earlier_lease_counts(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Runs, "holds", lambda self, owner: True)
+    patch.setattr(Loader, "_is_wanted", lambda self, row: True)
 
 
 def a_late_read_delivers_again(patch: pytest.MonkeyPatch) -> None:
