@@ -136,6 +136,17 @@ async def test_a_forgotten_run_leaves_nothing_but_its_row(store: Store, clock: C
     assert await store.read_mail([run.run_key]) == []
 
 
+async def test_that_a_loss_put_a_run_in_doubt_is_forgotten_with_it_and_of_nobody_else(store: Store, clock: Clock) -> None:
+    gone, kept, still_open = [await ownerless_run(store, each) for each in ("gone", "kept", "open")]
+    await store.declare_loss()
+    for each in (gone, kept):
+        await write(store, terminate(await store.read_run(each.run_key)))
+    clock.now_ms += 2 * KEEP_MS
+    assert await forget(store, gone) == 1
+    every = [each.run_key for each in (gone, kept, still_open)]
+    assert await store.read_losses(every) == {kept.run_key: True, still_open.run_key: True}
+
+
 async def test_what_is_forgotten_is_finished_no_more_and_in_no_list(store: Store, clock: Clock) -> None:
     session = await open_session(store)
     run, other = await closed_run(store, session), await closed_run(store, session, "order-2")

@@ -1,10 +1,10 @@
 """What a store forgets of finished chains, and the rules of it.
 
 The unit is the chain: it is *finished* once all its runs are closed, and its age counts from the end of the last one.
-To *forget* it removes histories, attempt logs, questions, and messages whose ids need no memory. What is left remembers
-the ids: the row of each run, with `last_event` 0 (workflow id, run id, type, status, digest of the input, times,
-checksum), and the ids of messages that their senders had chosen. So a start or a message that is repeated later is
-still known.
+To *forget* it removes histories, attempt logs, questions, doubts after a loss (see the port's `Losses`), and messages
+whose ids need no memory. What is left remembers the ids: the row of each run, with `last_event` 0 (workflow id, run
+id, type, status, digest of the input, times, checksum), and the ids of messages that their senders had chosen. So a
+start or a message that is repeated later is still known.
 """
 
 from __future__ import annotations

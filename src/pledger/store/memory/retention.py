@@ -93,6 +93,7 @@ def _last_runs(state: State) -> list[RunRow]:
 
 def _forget_run(state: State, run: RunRow) -> None:
     state.runs[run.run_key] = replace(run, last_event=0)
+    state.losses.pop(run.run_key, None)
     for key in [key for key, request in state.requests.items() if request.run_key == run.run_key]:
         del state.requests[key]
     if run.last_event > EVENTS_MAX:

@@ -84,6 +84,9 @@ question AS (
     DELETE FROM pledger.request
     WHERE run_key = ANY(ARRAY(SELECT run_key FROM target)) AND answer IS NULL AND failure IS NULL
 ),
+loss AS (
+    DELETE FROM pledger.loss WHERE run_key = ANY(ARRAY(SELECT run_key FROM target))
+),
 message AS (
     -- But for the ids that their senders chose.
     DELETE FROM pledger.message

@@ -77,6 +77,9 @@ DELETE FROM pledger_attempt WHERE run_key IN (SELECT value FROM json_each(?));
 DELETE FROM pledger_request
 WHERE run_key IN (SELECT value FROM json_each(?)) AND answer IS NULL AND failure IS NULL;
 
+-- name: drop_losses
+DELETE FROM pledger_loss WHERE run_key IN (SELECT value FROM json_each(?));
+
 -- name: drop_messages
 -- But for the ids that their senders chose.
 DELETE FROM pledger_message
