@@ -136,7 +136,9 @@ async def test_a_forgotten_run_leaves_nothing_but_its_row(store: Store, clock: C
     assert await store.read_mail([run.run_key]) == []
 
 
-async def test_that_a_loss_put_a_run_in_doubt_is_forgotten_with_it_and_of_nobody_else(store: Store, clock: Clock) -> None:
+async def test_that_a_loss_put_a_run_in_doubt_is_forgotten_with_it_and_of_nobody_else(
+    store: Store, clock: Clock
+) -> None:
     gone, kept, still_open = [await ownerless_run(store, each) for each in ("gone", "kept", "open")]
     await store.declare_loss()
     for each in (gone, kept):
