@@ -208,13 +208,14 @@ class Builder:
             FinishTask(there.run_key, there.event_id, there.attempt + attempt, owner, outcome, requeue, records)
         )
 
-    async def _expire(self, seen: list[Any], number: int, task: int, attempt: int, attempts: Any) -> Any:
+    async def _expire(self, seen: list[Any], number: int, task: int, attempt: int, off_ms: int, attempts: Any) -> Any:
         there = await self._task_of(seen, number, task, "queued")
         return there and _always(
             ExpireTask(
                 there.run_key,
                 there.event_id,
                 there.attempt + attempt,
+                (there.expires_ms or 0) + off_ms,
                 b"expired",
                 self._records(there.run_key, attempts),
             )

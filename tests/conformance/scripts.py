@@ -116,7 +116,7 @@ class Dice(random.Random):
                 ("terminate", number, off),
                 ("put", number, off, (self.randint(1, 3), "queued", *self.task()[2:]), self.attempts()),
                 ("finish", number, self.number(), off, self.random() < HALF, self.task(), self.attempts()),
-                ("expire", number, self.number(), off, self.attempts()),
+                ("expire", number, self.number(), off, self.off(), self.attempts()),
                 ("heartbeat", number, self.number(), off, self.choice((None, *BODIES))),
                 ("log", number, self.attempts()),
                 self.send(),

@@ -201,8 +201,8 @@ async def test_what_is_cancelled_in_the_queue_has_expired(store: Store) -> None:
     [expired] = await store.expired_tasks("default", NOW, 10)
     assert (expired.event_id, expired.cancel_requested) == (4, True)
     line = AttemptRecord(run.run_key, 4, 1, "cancelled", None, NOW, "host:1")
-    assert await write(store, ExpireTask(run.run_key, 4, 1, b"cancelled", [line])) is Reply.WON
-    assert await write(store, ExpireTask(run.run_key, 4, 1, b"cancelled", [line])) is Reply.LOST
+    assert await write(store, ExpireTask(run.run_key, 4, 1, 0, b"cancelled", [line])) is Reply.WON
+    assert await write(store, ExpireTask(run.run_key, 4, 1, 0, b"cancelled", [line])) is Reply.LOST
     assert await store.read_attempts(run.run_key) == [line]
 
 
@@ -310,12 +310,23 @@ async def test_rows_that_waited_too_long(store: Store) -> None:
     assert await store.expired_tasks("default", NOW + 2, 10) == []
     assert [row.event_id for row in await store.expired_tasks("default", NOW + 5, 10)] == [4, 3]
     assert [row.event_id for row in await store.expired_tasks("default", NOW + 5, 1)] == [4]
-    assert await write(store, ExpireTask(run.run_key, 4, 2, b"timeout")) is Reply.LOST
-    assert await write(store, ExpireTask(run.run_key, 4, 1, b"timeout")) is Reply.WON
-    assert await write(store, ExpireTask(run.run_key, 4, 1, b"again")) is Reply.LOST
+    assert await write(store, ExpireTask(run.run_key, 4, 2, NOW + 3, b"timeout")) is Reply.LOST
+    assert await write(store, ExpireTask(run.run_key, 4, 1, NOW + 3, b"timeout")) is Reply.WON
+    assert await write(store, ExpireTask(run.run_key, 4, 1, NOW + 3, b"again")) is Reply.LOST
     assert [row.event_id for row in await store.expired_tasks("default", NOW + 5, 10)] == [3]
     assert await store.woken_runs(session) == [run.run_key]
     assert [row.outcome for row in await store.read_tasks(run.run_key) if row.state == "done"] == [b"timeout"]
+
+
+async def test_a_row_expires_only_as_it_was_seen(store: Store) -> None:
+    """A cancellation or a time-out that was seen may be taken back by a fail-over, or overtaken by another one."""
+    session = await open_session(store)
+    run = await run_with_tasks(store, session, {}, {"expires_ms": NOW + 5}, {"expires_ms": NOW + 5})
+    await write(store, append(run, cancelled=[5]))
+    not_cancelled = [ExpireTask(run.run_key, event_id, 1, 0, b"cancelled") for event_id in (3, 4)]
+    overtaken = ExpireTask(run.run_key, 5, 1, NOW + 5, b"timeout")
+    assert await store.commit([*not_cancelled, overtaken]) == [Reply.LOST] * 3
+    assert [row.state for row in await store.read_tasks(run.run_key)] == ["queued"] * 3
 
 
 async def test_a_started_row_does_not_expire(store: Store) -> None:
@@ -323,7 +334,7 @@ async def test_a_started_row_does_not_expire(store: Store) -> None:
     run = await run_with_tasks(store, session, {"expires_ms": NOW + 5})
     await claim_tasks(store, session)
     assert await store.expired_tasks("default", NOW + 10, 10) == []
-    assert await write(store, ExpireTask(run.run_key, 3, 1, b"timeout")) is Reply.LOST
+    assert await write(store, ExpireTask(run.run_key, 3, 1, NOW + 5, b"timeout")) is Reply.LOST
 
 
 async def test_the_attempt_log_keeps_the_newest_hundred_of_each_activity(store: Store) -> None:

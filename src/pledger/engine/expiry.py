@@ -12,7 +12,8 @@ from pledger.history.events import ActivityFailed
 def expire(task: TaskRow, now_ms: int, worker: str) -> ExpireTask:
     """A queued task that waited too long, or was cancelled: its activity ends without a further attempt."""
     failed, records = _cancelled(task, now_ms, worker) if task.cancel_requested else (_timed_out(task), ())
-    return ExpireTask(task.run_key, task.event_id, task.attempt, encode_record(failed), records)
+    expires_ms = task.expires_ms or 0
+    return ExpireTask(task.run_key, task.event_id, task.attempt, expires_ms, encode_record(failed), records)
 
 
 def _cancelled(task: TaskRow, now_ms: int, worker: str) -> tuple[ActivityFailed, tuple[AttemptRecord, ...]]:

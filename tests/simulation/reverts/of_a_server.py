@@ -8,13 +8,15 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from psycopg import errors as pg
 
 from pledger.engine import building
 from pledger.engine.limits import Limits
 from pledger.engine.port.answers import Answer, Reply, Sent
-from pledger.engine.port.operations import Append, Operation, Send
+from pledger.engine.port.operations import Append, ExpireTask, Operation, Send
 from pledger.engine.runs import Runs
+from pledger.store.memory import State, store
 from pledger.store.postgres import news
 from pledger.store.postgres.commit import Committer, Doubt
 from pledger.store.postgres.listening import Listener
@@ -83,6 +85,17 @@ def what_may_run_once_is_run_again_after_a_loss(patch: pytest.MonkeyPatch) -> No
     patch.setattr(building, "is_once", lambda command: False)
 
 
+def what_ends_in_the_queue_is_not_asked_why(patch: pytest.MonkeyPatch) -> None:
+    """A fail-over may have lost the cancellation that it was ended for."""
+    rule = store._RULES[ExpireTask]
+
+    def expire(state: State, op: ExpireTask) -> Answer:
+        row = state.tasks.get(op.run_key, {}).get(op.event_id)
+        return rule(state, op if row is None else replace(op, expires_ms=row.expires_ms))
+
+    patch.setitem(store._RULES, ExpireTask, expire)
+
+
 NEVER_S = 1e9
 FINISHES = ("everything finishes",)
 #: What does not finish then never will, and costs less than ten minutes of it.
@@ -126,6 +139,13 @@ REVERTS = [
         ("what may run once runs once",),
         Faults(tail_lost=0.3),
         ("at-most-once",) * 6,
+        **ON_A_SERVER,
+    ),
+    Revert(
+        what_ends_in_the_queue_is_not_asked_why,
+        ("race-lost-",),
+        Faults(tail_lost=0.3, slow_store=0.3),
+        ("race-lost",) * 6,
         **ON_A_SERVER,
     ),
 ]

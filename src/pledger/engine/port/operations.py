@@ -154,11 +154,13 @@ class FinishTask(Write):
 
 
 class ExpireTask(Write):
-    """A queued row waited past its expires_ms. Wins only while it is still queued at this attempt; wakes the run."""
+    """A queued row waited past its expires_ms, or was cancelled, which makes that 0. Wins only while it is still queued
+    at this attempt and still says so: what was seen may have been taken back by a fail-over. Wakes the run."""
 
     run_key: int
     event_id: int
     attempt: int
+    expires_ms: int
     outcome: bytes
     attempts: Sequence[AttemptRecord] = ()
 

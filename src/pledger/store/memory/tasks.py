@@ -45,7 +45,7 @@ def finish_task(state: State, op: FinishTask) -> Answer:
 
 def expire_task(state: State, op: ExpireTask) -> Answer:
     task = state.tasks.get(op.run_key, {}).get(op.event_id)
-    if task is None or (task.state, task.attempt) != ("queued", op.attempt):
+    if task is None or (task.state, task.attempt, task.expires_ms) != ("queued", op.attempt, op.expires_ms):
         return Reply.LOST
     change_tasks(state, op.run_key, (replace(task, state="done", outcome=op.outcome),), (), ())
     state.wake(op.run_key)

@@ -44,6 +44,7 @@ class Task(NamedTuple):
     owner: int | None
     cancel_requested: bool
     limited: bool
+    expires_ms: int | None
 
 
 @dataclass(slots=True)

@@ -48,7 +48,7 @@ def finish_task(cursor: Cursor, op: FinishTask) -> Answer:
 
 
 def expire_task(cursor: Cursor, op: ExpireTask) -> Answer:
-    cursor.execute(_SQL["expire_task"], (op.outcome, op.run_key, op.event_id, op.attempt))
+    cursor.execute(_SQL["expire_task"], (op.outcome, op.run_key, op.event_id, op.attempt, op.expires_ms))
     if not cursor.changes():
         return Reply.LOST
     mailbox.wake(cursor, op.run_key)

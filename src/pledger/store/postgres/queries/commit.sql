@@ -29,7 +29,7 @@ SELECT run_key, chain_key, namespace, task_queue, status, owner, fence, last_eve
 FROM pledger.run WHERE run_key = ANY($1::bigint[]);
 
 -- name: lock_tasks
-SELECT run_key, event_id, state, attempt, owner, cancel_requested, limited FROM pledger.task
+SELECT run_key, event_id, state, attempt, owner, cancel_requested, limited, expires_ms FROM pledger.task
 WHERE (run_key, event_id) IN (SELECT * FROM unnest($1::bigint[], $2::bigint[]))
 ORDER BY run_key, event_id FOR UPDATE;
 

@@ -52,7 +52,7 @@ def finish_task(op: FinishTask, found: Found, writes: Writes) -> Answer:
 
 def expire_task(op: ExpireTask, found: Found, writes: Writes) -> Answer:
     task = found.tasks.get((op.run_key, op.event_id))
-    if task is None or (task.state, task.attempt) != ("queued", op.attempt):
+    if task is None or (task.state, task.attempt, task.expires_ms) != ("queued", op.attempt, op.expires_ms):
         return Reply.LOST
     writes.add("finish_tasks", op.run_key, op.event_id, op.outcome)
     mailbox.wake(found.addressees[op.run_key], found, writes)

@@ -38,9 +38,9 @@ UPDATE pledger_task SET state = 'done', owner = NULL, outcome = ?
 WHERE run_key = ? AND event_id = ? AND attempt = ? AND owner = ?;
 
 -- name: expire_task
--- The outcome of a wait in the queue that took too long, unless the attempt has been started meanwhile.
+-- The outcome of a wait in the queue that took too long, unless the attempt has been started or put off meanwhile.
 UPDATE pledger_task SET state = 'done', outcome = ?
-WHERE run_key = ? AND event_id = ? AND attempt = ? AND state = 'queued';
+WHERE run_key = ? AND event_id = ? AND attempt = ? AND state = 'queued' AND expires_ms = ?;
 
 -- name: runs_task
 -- Whether this attempt is the one that runs.
