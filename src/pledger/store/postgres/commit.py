@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
@@ -30,11 +29,12 @@ CommitHook: TypeAlias = Callable[[Literal["before", "after"]], None]
 
 class Doubt(NamedTuple):
     """A transaction of which nobody knows whether it was committed: its id, the mark that it would have left, and what
-    would have been answered."""
+    would have been answered. begun_ms: when it began, by the server's clock."""
 
     transaction: str
     mark: int
     answers: list[Answer]
+    begun_ms: int = 0
 
 
 class StillRunningError(StoreUnavailableError):
@@ -46,7 +46,8 @@ class Committer:
     `interest`. hook: called with "before" and "after" around each COMMIT, for tests.
 
     doubt: of the newest transaction, when its COMMIT was sent and the connection was lost before it was answered.
-    acknowledged: the mark of the newest one that was; acknowledged_s: when, by the monotonic clock.
+    acknowledged: the mark of the newest one that was; acknowledged_ms: when that began, by the server's clock. Ours
+    would not do: it stands still while a machine is suspended.
     newest_step: of batches of plain steps, which leave no mark, the last step that was.
     """
 
@@ -61,9 +62,9 @@ class Committer:
         self.doubt: Doubt | None = None
         self._marks = itertools.count(1)
         self.acknowledged = 0
-        self.acknowledged_s = 0.0
+        self.acknowledged_ms = 0
         self.newest_step: Append | None = None
-        self._transaction = ""
+        self._transaction, self._begun_ms = "", 0
 
     async def resolve(self, connection: psycopg.AsyncConnection[Any], doubt: Doubt) -> list[Answer] | None:
         """What became of it: its answers when it was committed, None when it was not. Never a guess.
@@ -93,7 +94,7 @@ class Committer:
     def _is_there(self, doubt: Doubt | None) -> None:
         self.doubt = None
         if doubt is not None:
-            self.acknowledged, self.acknowledged_s = doubt.mark, time.monotonic()
+            self.acknowledged, self.acknowledged_ms = doubt.mark, doubt.begun_ms
 
     async def write(self, connection: psycopg.AsyncConnection[Any], batch: Sequence[Operation]) -> list[Answer]:
         """The answers, in order. An operation that cannot be written gets its exception as its answer.
@@ -175,12 +176,12 @@ class Committer:
             for name, parameters in needs_of(batch).locks():
                 await connection.execute(self._sql[name], self._bound(name, parameters))
             await pipeline.sync()
-            [(self._transaction,)] = await begun.fetchall()
+            [(self._transaction, self._begun_ms)] = await begun.fetchall()
 
     async def _begin(self, connection: psycopg.AsyncConnection[Any]) -> psycopg.AsyncCursor[Any]:
-        """The cursor gives the transaction's id."""
+        """The cursor gives the transaction's id, and the server's time."""
         await connection.execute("BEGIN")
-        return await connection.execute("SELECT pg_current_xact_id()::text")
+        return await connection.execute(self._sql["begun"])
 
     async def _write_round(
         self,
@@ -217,7 +218,7 @@ class Committer:
             for name, cursor in cursors:
                 found.take(name, await cursor.fetchall())
             if begun is not None:
-                [(self._transaction,)] = await begun.fetchall()
+                [(self._transaction, self._begun_ms)] = await begun.fetchall()
         return found
 
     async def _carry_out(
@@ -247,7 +248,7 @@ class Committer:
     async def _commit(self, connection: psycopg.AsyncConnection[Any], answers: list[Answer]) -> None:
         mark = next(self._marks)
         await connection.execute(self._sql["leave_mark"], [self._interest.name, mark])
-        self.doubt = Doubt(self._transaction, mark, answers)
+        self.doubt = Doubt(self._transaction, mark, answers, self._begun_ms)
         await connection.execute("COMMIT")
 
     async def _write_singly(self, connection: psycopg.AsyncConnection[Any], batch: Sequence[Operation]) -> list[Answer]:

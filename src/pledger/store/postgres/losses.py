@@ -10,7 +10,6 @@ lacks: the mark of a batch, or a plain step, which leaves none.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -22,8 +21,6 @@ from pledger.store.postgres.links import HAS_TRANSACTION_TIMEOUT
 
 logger = logging.getLogger("pledger.store")
 
-#: Marks of handles that were silent for a day are dropped; who was silent for half of that does not miss its own.
-_MARK_AGE_S: Final = 12 * 3600.0
 #: Of PostgreSQL's advisory locks: who declares a loss.
 _LOCK_KEY: Final = 0x706C_6564_0000_0001
 
@@ -110,10 +107,12 @@ class PostgresLosses(PostgresHandle):
     async def _lacks_ours(self, connection: psycopg.AsyncConnection[Any]) -> bool:
         """Whether the newest of what this handle was answered is not there."""
         # Taken before the questions: an answer may be on its way while the writer goes on.
-        step, mark, since_s = self._committer.newest_step, self._committer.acknowledged, self._committer.acknowledged_s
-        if mark and time.monotonic() - since_s < _MARK_AGE_S:
-            found = await (await connection.execute(self._sql["read_mark"], [self._interest.name])).fetchall()
-            if not found or found[0][0] < mark:
+        step, mark = self._committer.newest_step, self._committer.acknowledged
+        since_ms = self._committer.acknowledged_ms
+        if mark:
+            asked = (self._interest.name, mark, since_ms)
+            [(lacks,)] = await (await connection.execute(self._sql["lacks_mark"], asked)).fetchall()
+            if lacks:
                 return True
         if step is None:
             return False

@@ -43,7 +43,7 @@ async def test_what_is_acknowledged_while_a_connection_asks_is_not_missed_in_the
     store = await open_postgres(url)
     session = await open_session(store)
     run = await owned_run(store, session)
-    async with answered_late(store, "read_mark"):
+    async with answered_late(store, "lacks_mark"):
         await write(store, signal(run))
     assert [row.session_key for row in await store.read_sessions("default")] == [session]
     assert await store.read_losses([run.run_key]) == {}
@@ -111,6 +111,35 @@ async def test_what_is_lost_after_a_loss_is_declared_too(
         await reconnect(store)
         assert await store.read_sessions("default") == []
     await store.close()
+
+
+@pytest.mark.parametrize("of", ["a day ago", "now"])
+async def test_a_mark_that_was_dropped_for_its_age_is_not_taken_for_lost(url: str, of: str) -> None:
+    """A machine was suspended for days, and its clock with it; or the server's clock was a day ahead for a moment.
+    Others have dropped its mark meanwhile."""
+    store, other = await open_postgres(url), await open_postgres(url)
+    await owned_run(store, await open_session(store))
+    if of == "now":
+        clock = "CREATE OR REPLACE FUNCTION {}.now_ms() RETURNS bigint LANGUAGE sql VOLATILE AS "
+        now = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
+        await change(other, f"{clock} 'SELECT {now} + 90000000'")
+        await other.close_session(await open_session(other))
+        await change(other, f"{clock} 'SELECT {now}'")
+    else:
+        store._committer.acknowledged_ms -= 90_000_000
+        await change(other, "UPDATE {}.mark SET written_ms = written_ms - 90000000")
+        await other.close_session(await open_session(other))
+    [(marks,)] = await store._read_sql(store._lists, f"SELECT count(*) FROM {store.address.quoted}.mark", [])
+    assert marks == 0
+    await reconnect(store)
+    assert len(await store.read_sessions("default")) == 1
+    # What it writes now is missed again.
+    await owned_run(store, await open_session(store), "later")
+    await change(store, "DELETE FROM {}.mark")
+    await reconnect(store)
+    assert await store.read_sessions("default") == []
+    await store.close()
+    await other.close()
 
 
 # What leaves no mark --------------------------------------------------------------------------------------------------

@@ -271,6 +271,10 @@ DELETE FROM pledger.wake WHERE wake_key IN (
 -- name: notify
 SELECT pg_notify($1, said) FROM unnest($2::text[]) AS said;
 
+-- name: begun
+-- What a transaction is known by, and when it has begun.
+SELECT pg_current_xact_id()::text, pledger.now_ms();
+
 -- name: leave_mark
 INSERT INTO pledger.mark AS mark (handle, batch, written_ms) VALUES ($1, $2, pledger.now_ms())
 ON CONFLICT (handle) DO UPDATE SET batch = excluded.batch, written_ms = excluded.written_ms;

@@ -61,6 +61,13 @@ SELECT
     (SELECT value::bigint FROM pledger.meta WHERE name = 'timeline'),
     coalesce((SELECT value::bigint FROM pledger.meta WHERE name = 'declared_ms'), 0);
 
+-- name: lacks_mark
+-- Whether the newest mark of a handle, left after $3, is not there. One that was dropped for its age is not gone.
+SELECT coalesce(
+    (SELECT mark.batch < $2::bigint FROM pledger.mark AS mark WHERE mark.handle = $1),
+    $3::bigint > coalesce((SELECT value::bigint FROM pledger.meta WHERE name = 'dropped_ms'), 0)
+);
+
 -- name: has_step
 -- Whether a transition is where it was written. What was forgotten on purpose is not gone.
 SELECT EXISTS (

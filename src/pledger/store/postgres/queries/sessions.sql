@@ -212,5 +212,9 @@ SELECT
     );
 
 -- name: drop_marks
--- Of handles that are long gone.
-DELETE FROM pledger.mark WHERE written_ms < pledger.now_ms() - 86400000;
+-- Of handles that are long gone, or of a machine that is suspended: the newest of them is kept in mind, so that nobody takes
+-- a mark that was dropped for one that is lost.
+WITH dropped AS (DELETE FROM pledger.mark WHERE written_ms < pledger.now_ms() - 86400000 RETURNING written_ms)
+INSERT INTO pledger.meta AS meta (name, value)
+SELECT 'dropped_ms', max(written_ms)::text FROM dropped HAVING count(*) > 0
+ON CONFLICT (name) DO UPDATE SET value = greatest(excluded.value::bigint, meta.value::bigint)::text;
