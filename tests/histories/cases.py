@@ -11,6 +11,7 @@ from typing import Any
 from pledger.client import History
 from pledger.testing import Caller, replay
 from pledger.testing.journal import Then
+from tests.histories import models
 from tests.histories import workflows as w
 
 FOLDER = Path(__file__).parent
@@ -106,6 +107,7 @@ CASES = [
     Case("first-of-several", w.first_of_several),
     Case("queue-and-lock", w.queue_and_lock, (3,)),
     Case("typed-payloads", w.typed_payloads, (w.PARCEL,)),
+    Case("model-payloads", models.model_payloads, (models.BOOKING,)),
     Case("draws", w.draws),
     Case("timers", w.timers),
     Case("cancelled-timer", w.cancelled_timer),

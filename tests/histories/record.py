@@ -17,6 +17,7 @@ from pledger.client import History
 from pledger.engine.limits import Limits
 from pledger.testing import Caller, Simulation
 from tests.histories.cases import CASES, Case
+from tests.histories.models import ask_guest, change
 from tests.histories.workflows import ACTIVITIES
 
 SEED: Final = 1
@@ -38,7 +39,7 @@ def record(case: Case, limits: Limits | None = None) -> bytes:
         found.append(await caller.handle.history())
 
     workflow = case.recorded_by or case.workflow
-    simulation = Simulation(SEED, workflows=[workflow], activities=ACTIVITIES, workers=1, limits=limits or Limits())
+    simulation = Simulation(SEED, workflows=[workflow], activities=[*ACTIVITIES, ask_guest, change], workers=1, limits=limits or Limits())
     simulation.start(workflow, *case.args, id=case.name, then=follow, within_s=0.0)
     simulation.run_until_idle()
     return _FILE.sub(rb'File \\"\1\\"', found[-1].export()) + b"\n"

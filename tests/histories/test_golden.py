@@ -92,7 +92,9 @@ def _with(history: History, number: int, commands: tuple[events.Command, ...]) -
 
 # Every Python that is here, this one with another order of hashes among them ------------------------------------------
 
-PROBE = "import sys; assert sys.implementation.name == 'cpython'; import apsw, msgspec"
+PROBE = "import sys; assert sys.implementation.name == 'cpython'; import apsw, msgspec, pydantic"
+#: What the library needs, and pydantic with what that needs.
+NEEDED = {"apsw", "msgspec", "pydantic", "pydantic-core", "annotated-types", "typing-extensions", "typing-inspection"}
 VARIED: list[dict[str, str]] = [
     {"PYTHONHASHSEED": "0"},
     {"PYTHONHASHSEED": "4711", "PYTHONASYNCIODEBUG": "1"},
@@ -122,7 +124,7 @@ def python_of(minor: int) -> str:
         pytest.skip(f"there is no python3.{minor} here")
     if run(found, minor, "-c", PROBE).returncode == 0:
         return found
-    locked = "".join(requirement for name, requirement in locked_requirements() if name in ("apsw", "msgspec"))
+    locked = "".join(requirement for name, requirement in locked_requirements() if name in NEEDED)
     folder = ROOT / "build" / "pythons" / f"3.{minor}-{hashlib.blake2b(locked.encode(), digest_size=6).hexdigest()}"
     python = str(folder / "bin" / "python")
     if not folder.exists():

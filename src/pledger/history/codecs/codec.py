@@ -35,6 +35,7 @@ class Codec:
     added, have written it so. Classes and enums read theirs with their name: a union that has shrunk since wrote it.
     types: the exact run-time types that it writes. kinds: what the tree's root can be.
     native: it is JSON's own meaning of its kinds, which a union therefore writes without a mark.
+    takes_notes: what it writes may have notes beside it or around it (`notes.py`).
     passes, reads: run-time types that `encode` and `decode` would return untouched, so that a container need not call.
     """
 
@@ -43,6 +44,7 @@ class Codec:
     types: tuple[type, ...]
     kinds: frozenset[type]
     native = False
+    takes_notes = False
     passes: frozenset[type] = frozenset()
     reads: frozenset[type] = frozenset()
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 
 from pledger.history.codecs.codec import TYPE, VALUE, Codec, envelope, opened
 from pledger.history.codecs.json_tree import NESTING_MAX, Misfit, Step, canonical, check_depth, dumps
+from pledger.history.codecs.notes import plain
 from pledger.history.codecs.scalars import INT, INT_KEY
 
 _STRINGS = frozenset({str})
@@ -164,9 +165,14 @@ class DictCodec(Codec):
 
     def decode(self, tree: object) -> object:
         if type(tree) is not dict:
+            if (bare := plain(tree)) is not tree:
+                return self.decode(bare)
             raise self.unexpected(tree)
-        if TYPE in tree and (pairs := opened(tree, self.tag)) is not tree:
-            return self._decode_pairs(pairs)
+        if TYPE in tree:
+            if (pairs := opened(tree, self.tag)) is not tree:
+                return self._decode_pairs(pairs)
+            if (bare := plain(tree)) is not tree:
+                return self.decode(bare)
         reads, decode = self._item.reads, self._item.decode
         key_reads, decode_key = self._key.reads, self._key.decode
         if str in key_reads and reads.issuperset(map(type, tree.values())):

@@ -11,14 +11,14 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from typing import Any, Final, NamedTuple, NotRequired, Required, TypeAlias, TypeVar
 
 import msgspec
 
 from pledger.history.codecs.codec import TYPE, Codec, envelope, mark_of, opened, type_name
-from pledger.history.codecs.json_tree import Misfit, check_depth
+from pledger.history.codecs.json_tree import Misfit, Step, check_depth
 
 CodecOf: TypeAlias = Callable[[object], Codec]
 
@@ -154,7 +154,7 @@ class RecordCodec(Codec):
         again = self.decode(tree)
         for field in self._fields:
             if getattr(value, field.name) != getattr(again, field.name):
-                raise changed(self.name, field.key)
+                raise changed(self.name, (field.key,))
 
 
 class TypedDictCodec(Codec):
@@ -281,9 +281,9 @@ def rejected(name: str, error: Exception) -> Misfit:
     )
 
 
-def changed(name: str, key: str | None) -> Misfit:
+def changed(name: str, steps: Iterable[Step]) -> Misfit:
     return Misfit(
         f"building {name} again from its own values gives another one. Let its validators, converters and "
         "__post_init__ leave values alone that they have passed before, and annotate the fields with what they hold.",
-        () if key is None else (key,),
+        steps,
     )

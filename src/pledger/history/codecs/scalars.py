@@ -150,7 +150,7 @@ def _write_datetime(value: datetime) -> str:
     """
     text = aware(value).isoformat()
     zone = value.tzinfo
-    if not isinstance(zone, timezone) and not _is_zone_info(zone) and datetime.fromisoformat(text) != value:
+    if not isinstance(zone, timezone) and _key(zone) is None and datetime.fromisoformat(text) != value:
         raise _foreign_zone(zone)
     return text + _suffix(zone, value.fold)
 
@@ -162,7 +162,26 @@ def _read_datetime(text: str) -> datetime:
         raise Misfit("the datetime has no zone and so names no instant. Write the offset, like 2024-11-03T06:30:00Z.")
     if key is None:
         return value.replace(fold=fold)
-    zone = _zone(key)
+    return _located(value, _zone(key), fold)
+
+
+def zone_suffix(value: datetime | time) -> str:
+    """What RFC 9557 writes behind the offset: "" where the offset says it all."""
+    return "" if _key(value.tzinfo) is None else _suffix(value.tzinfo, value.fold)
+
+
+def in_zone(value: datetime | time, suffix: str) -> datetime | time:
+    """The value in the zone of a suffix: a datetime at the same instant. Raises Misfit."""
+    match = _SUFFIX.fullmatch(suffix)
+    if match is None:
+        raise Misfit(f"expected a zone, found another string. Write it like {'[Europe/Berlin]'!r}.")
+    zone, fold = _zone(match[1]), int(match[2] is not None)
+    if isinstance(value, time):
+        return value.replace(tzinfo=zone, fold=fold)
+    return value if value.tzinfo is None else _located(value, zone, fold)
+
+
+def _located(value: datetime, zone: ZoneInfo, fold: int) -> datetime:
     local = value.replace(tzinfo=zone, fold=fold)
     # Offsets differ in text from elsewhere, which need not carry the fold, and when the rules of the zone have changed
     # since. The instant is what was recorded.
@@ -171,7 +190,7 @@ def _read_datetime(text: str) -> datetime:
 
 def _write_time(value: time) -> str:
     zone = value.tzinfo
-    if not isinstance(zone, (NoneType, timezone)) and not _is_zone_info(zone):
+    if not isinstance(zone, (NoneType, timezone)) and _key(zone) is None:
         raise _foreign_zone(zone)
     return value.isoformat() + _suffix(zone, value.fold)
 
@@ -198,6 +217,7 @@ def _key(zone: tzinfo | None) -> str | None:
 
 
 _PARTS = re.compile(r"([^\[\]]+)(?:\[([^\[\]=]+)\])?(\[_fold=1\])?")
+_SUFFIX = re.compile(r"\[([^\[\]=]+)\](\[_fold=1\])?")
 
 
 def _parts(text: str) -> tuple[str, str | None, int]:

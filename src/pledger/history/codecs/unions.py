@@ -93,8 +93,11 @@ class UnionCodec(Codec):
     def _encode_as(self, member: Codec, value: object, depth: int) -> object:
         if member in self._unmarked:
             body = member.encode(value, depth)
-            if type(body) is not dict or TYPE not in body:
-                return body
+            if type(body) is dict:
+                if TYPE not in body or (member.takes_notes and type(body[TYPE]) is dict):
+                    return body
+            elif type(body) is not list or list in member.kinds or list not in self.kinds:
+                return body  # a list that is not of the member's kinds is notes around its value
         check_depth(depth)
         return envelope(member.name, member.encode(value, depth + 1))
 

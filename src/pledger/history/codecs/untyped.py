@@ -15,6 +15,7 @@ from typing import Final
 from pledger.history.codecs.codec import ALL_KINDS, TYPE, Codec, NoneType, envelope, mark_of, type_name
 from pledger.history.codecs.containers import ArrayCodec, DictCodec
 from pledger.history.codecs.json_tree import Misfit, check_depth
+from pledger.history.codecs.notes import plain
 from pledger.history.codecs.scalars import TEXTS, finite
 
 
@@ -53,6 +54,8 @@ class AnyCodec(Codec):
             codec = self._marked_by_tag.get(mark_of(tree)) if TYPE in tree else None
             return self._dict.decode(tree) if codec is None else codec.decode(tree)
         if type(tree) is list:
+            if tree and type(tree[0]) is dict and TYPE in tree[0] and (bare := plain(tree)) is not tree:
+                return self.decode(bare)
             return self._list.decode(tree)
         return tree
 
