@@ -39,7 +39,9 @@ def record(case: Case, limits: Limits | None = None) -> bytes:
         found.append(await caller.handle.history())
 
     workflow = case.recorded_by or case.workflow
-    simulation = Simulation(SEED, workflows=[workflow], activities=[*ACTIVITIES, ask_guest, change], workers=1, limits=limits or Limits())
+    simulation = Simulation(
+        SEED, workflows=[workflow], activities=[*ACTIVITIES, ask_guest, change], workers=1, limits=limits or Limits()
+    )
     simulation.start(workflow, *case.args, id=case.name, then=follow, within_s=0.0)
     simulation.run_until_idle()
     return _FILE.sub(rb'File \\"\1\\"', found[-1].export()) + b"\n"

@@ -8,6 +8,8 @@
     unions      A | B, Optional, Literal
     records     dataclasses, attrs classes, msgspec Structs, NamedTuples, TypedDicts
     models      pydantic models
+    faithful    what a model loses in pydantic's JSON, and how it gets it back
+    notes       how that is written, and what older versions make of it
     hints       annotation -> codec, once per annotation
 
 Why not msgspec's own typed encoder: it writes by the run-time type and reads by the annotation, so that a tuple under
