@@ -9,9 +9,11 @@ from datetime import timedelta
 import pytest
 
 from pledger import Client, Worker, activity, errors, workflow
+from pledger.engine import loading
 from pledger.engine.connection import Connection
 from pledger.engine.port.answers import Answer
 from pledger.engine.port.operations import Append, Operation
+from pledger.history.transition import StoredTransition
 from pledger.store.memory import MemoryStore, State
 from tests.engine.harness import PATIENCE_S, until
 
@@ -140,3 +142,57 @@ async def test_an_answer_that_the_store_could_not_take_is_given_again(caplog: py
     await here.close()
     assert store.refused == 1
     assert not caplog.records
+
+
+class UnreadableForAWhile(MemoryStore):
+    """Histories cannot be read, while all else goes on."""
+
+    is_unreadable = False
+    refused = 0
+
+    async def read_history(self, run_key: int, after_event: int = 0, limit: int = 1000) -> list[StoredTransition]:
+        if self.is_unreadable:
+            self.refused += 1
+            raise errors.StoreUnavailableError("the connection was refused")
+        return await super().read_history(run_key, after_event, limit)
+
+
+async def test_a_run_that_cannot_be_read_is_not_handed_to_and_fro_without_a_pause(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    @workflow.defn
+    class Order:
+        def __init__(self) -> None:
+            self.calls = 0
+
+        @workflow.run
+        async def run(self) -> int:
+            await workflow.wait_condition(lambda: self.calls == RUNS)
+            return self.calls
+
+        @workflow.signal
+        def call(self) -> None:
+            self.calls += 1
+
+    monkeypatch.setattr(loading, "AGAIN_S", 3600.0)
+    store = UnreadableForAWhile(State())
+    connection = Connection(store)
+    client = Client(connection)
+    async with asyncio.timeout(PATIENCE_S):
+        async with Worker(client, workflows=[Order]):
+            handle = await client.start_workflow(Order, id="order-1")
+            await handle.signal(Order.call)
+            await until(lambda: not next(iter(connection.engines[0].runs.active.values())).in_flight)
+        store.is_unreadable = True
+        async with Worker(client, workflows=[Order]):
+            await handle.signal(Order.call)
+            await until(lambda: store.refused > 0)
+            for _ in range(RUNS - 2):
+                await handle.signal(Order.call)
+            assert store.refused == 1
+            (load,) = connection.engines[0].intake.claims.loads
+            load.cancel()  # nobody waits for the hour
+        store.is_unreadable = False
+        async with Worker(client, workflows=[Order]):
+            assert await handle.result() == RUNS
+    await connection.close()

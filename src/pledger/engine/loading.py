@@ -13,6 +13,7 @@ from pledger import errors
 from pledger.engine import blocks
 from pledger.engine.active_run import ActiveRun
 from pledger.engine.callbacks import in_callback
+from pledger.engine.leaving import AGAIN_S
 from pledger.engine.port.operations import Block, ConfirmClaim, LogAttempts, PutTask, Release
 from pledger.engine.port.records import TaskRow
 from pledger.engine.port.verbs import Ledger
@@ -156,7 +157,9 @@ class Loader:
             if isinstance(error, (KeyboardInterrupt, asyncio.CancelledError)):
                 raise
             if isinstance(error, errors.StoreUnavailableError):
-                # Nothing is lost: the run is handed back to be claimed again.
+                # Nothing is lost: the run is handed back to be claimed again. Not at once: what can be written and not
+                # read would come and go as fast as both can.
+                await asyncio.sleep(AGAIN_S)
                 self._runs.leaving.let_go(Release(row.run_key, row.fence, 0))
             elif isinstance(error, _WentOnError):
                 return error.now if self._is_wanted(error.now) else None

@@ -152,8 +152,19 @@ _ANSWERS: Final[tuple[tuple[tuple[type[psycopg.Error], ...], type[StoreError], s
 )
 
 
-def store_failure(error: psycopg.Error, address: Address) -> StoreError | UsageError:
-    """The failure of a whole transaction or of a read; UsageError for a URL that libpq cannot use."""
+def store_failure(error: psycopg.Error, address: Address, *, opened: bool = False) -> StoreError | UsageError:
+    """The failure of a whole transaction or of a read; UsageError for a URL that libpq cannot use.
+
+    opened: whether the ledger was opened by this address. What is refused after that may pass (a pooler whose server
+    fails over, a password or a certificate that is being replaced), and is StoreUnavailableError whatever it is.
+    """
+    failure = _failure(error, address)
+    if opened and not isinstance(failure, StoreUnavailableError):
+        return StoreUnavailableError(failure.message)
+    return failure
+
+
+def _failure(error: psycopg.Error, address: Address) -> StoreError | UsageError:
     place = address.shown
     told = _first_line(error)
     if _has_no_connection(told) or "bad value for" in told:

@@ -79,6 +79,11 @@ class PostgresHandle:
     def patience_s(self, seconds: float) -> None:
         self._writer.patience_s = self._reader.patience_s = self._lists.patience_s = seconds
 
+    def opened(self) -> None:
+        """The ledger is there, and takes this URL."""
+        self.patience_s = PATIENCE_S
+        self._writer.opened = self._reader.opened = self._lists.opened = self._heart.opened = True
+
     async def close(self) -> None:
         if not self._closed:
             self._closed = True

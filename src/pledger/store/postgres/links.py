@@ -95,7 +95,8 @@ class Link:
     """One connection of the event loop, for one user at a time. Opened when first used.
 
     patience_s: for how long a server that cannot be reached is tried again, before that is an error. greeting: what is
-    done with each new connection first. locks: whether its transactions take locks that others may wait for.
+    done with each new connection first. locks: whether its transactions take locks that others may wait for. opened:
+    whether the ledger was opened, see `store_failure`.
     """
 
     def __init__(
@@ -103,6 +104,7 @@ class Link:
     ) -> None:
         self.address = address
         self.patience_s = 0.0
+        self.opened = False
         self.greeting: Greeting | None = None
         self._quota = quota
         self._purpose = purpose
@@ -121,7 +123,7 @@ class Link:
                 yield connection
             except psycopg.Error as error:
                 await self._recover()
-                raise store_failure(error, self.address) from error
+                raise store_failure(error, self.address, opened=self.opened) from error
             except BaseException:
                 await self._recover()
                 raise
@@ -247,6 +249,7 @@ class BlockingLink:
 
     def __init__(self, address: Address, purpose: str, settings: Mapping[str, str], quota: Quota) -> None:
         self.address = address
+        self.opened = False
         self._quota = quota
         self._purpose = purpose
         self._settings = settings
@@ -261,7 +264,7 @@ class BlockingLink:
                 yield self._connect()
             except psycopg.Error as error:
                 self._drop()
-                raise store_failure(error, self.address) from error
+                raise store_failure(error, self.address, opened=self.opened) from error
 
     def close(self) -> None:
         with self._lock:

@@ -13,7 +13,7 @@ from pledger.store.postgres import quota
 from pledger.store.postgres.address import Address, parse_url
 from pledger.store.postgres.commit import CommitHook
 from pledger.store.postgres.dependencies import PostgresDependencies
-from pledger.store.postgres.handle import OPENING_PATIENCE_S, PATIENCE_S
+from pledger.store.postgres.handle import OPENING_PATIENCE_S
 from pledger.store.postgres.ledger import PostgresLedger
 from pledger.store.postgres.links import timeline
 from pledger.store.postgres.losses import PostgresLosses
@@ -122,7 +122,7 @@ async def open_postgres(
     except BaseException:
         await store.close()
         raise
-    store.patience_s = PATIENCE_S
+    store.opened()
     return store
 
 

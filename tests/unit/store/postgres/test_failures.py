@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import psycopg
 import pytest
 from psycopg import errors as pg
 
+from pledger.engine.port.answers import Reply
 from pledger.errors import SchemaVersionError, StoreError, StoreUnavailableError, UsageError
 from pledger.store.postgres import open_postgres
 from pledger.store.postgres.address import parse_url
 from pledger.store.postgres.failures import store_failure
 from pledger.store.postgres.links import check_server
 from tests import servers
+from tests.conformance.harness import append, open_session, owned_run
 
 ADDRESS = parse_url("postgresql://ada:secret@db.example/shop")
 
@@ -63,6 +67,47 @@ def test_what_a_server_refuses(error: psycopg.Error, kind: type[StoreError], adv
     failure = store_failure(error, ADDRESS)
     assert type(failure) is kind
     assert advice in str(failure)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        'connection to server at "10.0.0.2" failed: FATAL:  server login has been failing, try again later',
+        'connection to server at "10.0.0.2" failed: FATAL:  password authentication failed for user "ada"',
+        'certificate file "/etc/client.crt" does not exist',
+    ],
+)
+def test_what_is_refused_once_the_ledger_was_open_may_pass(said: str) -> None:
+    """By a pooler whose server fails over, or while passwords and certificates are replaced: no run is blocked."""
+    error = psycopg.OperationalError(f"connection failed: {said}")
+    failure = store_failure(error, ADDRESS, opened=True)
+    assert type(failure) is StoreUnavailableError
+    assert str(failure) == str(store_failure(error, ADDRESS))
+
+
+async def test_a_role_that_may_not_log_in_for_a_moment(url: str) -> None:
+    name = parse_url(url).schema
+    with servers.role(name) as as_owner:
+        servers.admin(f"CREATE SCHEMA {name} AUTHORIZATION {name}")
+        store = await open_postgres(as_owner(url))
+        session = await open_session(store)
+        run = await owned_run(store, session)
+        for link in (store._reader, store._writer):
+            await link.close()
+        store._heart.close()
+        servers.admin(f"ALTER ROLE {name} NOLOGIN")
+        for work in (
+            store.read_history(run.run_key),
+            store.bury_sessions("default"),
+            store.commit([append(run)]),
+            asyncio.to_thread(store.renew_session, session, 1000),
+        ):
+            with pytest.raises(StoreUnavailableError, match="not permitted to log in"):
+                await work
+        servers.admin(f"ALTER ROLE {name} LOGIN")
+        assert await store.commit([append(run)]) == [Reply.WON]
+        assert len(await store.read_history(run.run_key)) == 2
+        await store.close()
 
 
 def test_a_server_that_is_too_old_or_a_replica() -> None:
