@@ -47,7 +47,7 @@ def defn(
     retry_policy: RetryPolicy | None = None,
     task_queue: str | None = None,
     cancellation_type: CancellationType | None = None,
-    idempotency_key: Callable[..., str] | None = None,
+    idempotency_key: Callable[..., str | None] | None = None,
     executor: Executor | None = None,
     transaction: str | None = None,
     secrets: Sequence[str] = (),
@@ -67,7 +67,7 @@ def defn(
     retry_policy: RetryPolicy | None = None,
     task_queue: str | None = None,
     cancellation_type: CancellationType | None = None,
-    idempotency_key: Callable[..., str] | None = None,
+    idempotency_key: Callable[..., str | None] | None = None,
     executor: Executor | None = None,
     transaction: str | None = None,
     secrets: Sequence[str] = (),
@@ -81,7 +81,7 @@ def defn(
     default); schedule_to_close_timeout all attempts and the waits between them; schedule_to_start_timeout the wait for
     a worker; heartbeat_timeout the silence of an attempt. retry_policy: 10 attempts by default, see RetryPolicy.
     task_queue: run it on workers of another queue. idempotency_key: called with the arguments, gives the business key
-    of the effect; by default the key comes from the position in the history.
+    of the effect; by default, and where it gives None, the key comes from the position in the history.
     executor: "async" for async functions, "thread" (default of plain ones) or "process".
     transaction: run each attempt in a transaction of the ledger's database, which also records the result: what is
     done on `activity.connection()` is there once, and exactly if the history has the result. The name is one of

@@ -274,6 +274,41 @@ async def test_the_idempotency_key_is_the_same_in_every_attempt_and_apart_for_ev
     assert first != second
 
 
+async def test_an_order_without_a_reference_of_its_own_has_the_key_of_its_position(ledger: Ledger) -> None:
+    """And not the key "None", which it would share with all others that have none."""
+    keys: list[str] = []
+
+    @activity.defn(idempotency_key=lambda reference: reference)
+    async def charge(reference: str | None) -> None:
+        keys.append(activity.info().idempotency_key)
+
+    @workflow.defn
+    async def fulfil() -> None:
+        for reference in ("ref-7", None, None):
+            await charge(reference)
+
+    await result_of(ledger, fulfil, charge)
+    assert keys[0] == "ref-7"
+    assert len({*keys}) == 3
+    assert "None" not in keys
+
+
+async def test_a_key_that_is_no_text_is_refused(ledger: Ledger) -> None:
+    @activity.defn(idempotency_key=lambda order: order)
+    async def charge(order: int) -> None: ...
+
+    @workflow.defn
+    async def fulfil() -> str:
+        try:
+            await charge(7)
+        except UsageError as error:
+            return str(error)
+        return ""
+
+    said = await result_of(ledger, fulfil, charge)
+    assert said == "the idempotency key of activity 'charge' is 7, of type int; it must be a str"
+
+
 # Values ---------------------------------------------------------------------------------------------------------------
 
 

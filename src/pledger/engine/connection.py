@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import time
 from collections import defaultdict
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from pledger.engine.port.records import RunStatus
     from pledger.engine.port.verbs import Store
     from pledger.history.events import Command
+
+logger = logging.getLogger("pledger.engine")
 
 #: How long a wait for changes may take before the store is asked all the same: a hint may have been missed.
 CHECK_S: Final = 1.0
@@ -172,7 +175,9 @@ class Connection:
                 if changed:
                     self.tell_workers()
                 await self._check_watched()
-            except StoreError:
+            except Exception as error:  # whatever it is: those who wait must not wait for ever
+                if not isinstance(error, StoreError):
+                    logger.exception("looking for what has changed in the store failed; it goes on")
                 await asyncio.sleep(CHECK_S)
 
     async def _check_watched(self) -> None:

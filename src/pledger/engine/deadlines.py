@@ -1,7 +1,8 @@
 """Deadlines of attempts: many are set, hardly one ever passes, so setting one must cost next to nothing.
 
 Attempts with the same time-out end in the order in which they began: one queue for each length, and one timer of the
-loop for all of them, set to the earliest head. An attempt that has finished is dropped when it comes to the front.
+loop for all of them, set to the earliest head. An attempt that has finished is dropped when it comes to the front, or
+when there is more and more to sweep: below the deadline of its run each attempt may have a length of its own.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Final
 from pledger.engine.attempt import Attempt
 from pledger.engine.session import LedgerClock
 
-#: A queue that has grown to this many more than at its last sweep is swept of finished attempts.
+#: Queues that have grown to this many more than at their last sweep are swept of finished attempts.
 _SWEEP_AT: Final = 256
 
 
@@ -27,6 +28,7 @@ class Deadlines:
         self._passed = passed
         self._queues: dict[int, deque[Attempt]] = {}
         self._swept: dict[int, int] = {}
+        self._queues_swept = 0
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
 
@@ -35,6 +37,8 @@ class Deadlines:
         length = deadline_ms - attempt.started_ms
         queue = self._queues.get(length)
         if queue is None:
+            if len(self._queues) > self._queues_swept * 2 + _SWEEP_AT:
+                self._sweep()
             queue = self._queues[length] = deque()
         while queue and queue[0].finished:
             queue.popleft()
@@ -45,6 +49,19 @@ class Deadlines:
             self._swept[length] = len(queue)
         if self._timer is None or deadline_ms < self._timer_ms:
             self._arm(deadline_ms)
+
+    def _sweep(self) -> None:
+        """Of all lengths."""
+        for length, queue in list(self._queues.items()):
+            while queue and queue[0].finished:
+                queue.popleft()
+            if not queue:
+                self._drop(length)
+        self._queues_swept = len(self._queues)
+
+    def _drop(self, length: int) -> None:
+        del self._queues[length]
+        self._swept.pop(length, None)
 
     def _arm(self, at_ms: int) -> None:
         if self._timer is not None:
@@ -65,8 +82,7 @@ class Deadlines:
             if queue:
                 heads.append(queue[0].started_ms + length)
             else:
-                del self._queues[length]
-                self._swept.pop(length, None)
+                self._drop(length)
         if heads:
             self._arm(min(heads))
         for attempt in passed:

@@ -9,7 +9,6 @@ import logging
 import random
 from typing import TYPE_CHECKING, Any, Final
 
-from pledger import errors
 from pledger.engine.activities import Activities
 from pledger.engine.births import Birth
 from pledger.engine.bounds import bounds_of
@@ -270,7 +269,7 @@ class Engine:
         while not self._stopping:
             try:
                 await self.session.open(self.identity, self.connection.namespace, self.task_queue, self.code)
-            except errors.StoreError as error:
+            except Exception as error:  # noqa: BLE001 - whatever it is: a worker without a lease does nothing
                 self.connection.store_told("lease", error)
                 await asyncio.sleep(REOPEN_S)
             else:

@@ -55,16 +55,20 @@ class MailReader:
                 self._early.clear()
 
     async def read(self) -> None:
-        """Of many runs at a time: a fleet's worker reads all day long, and each question is a round trip."""
-        while self.unread:
-            part = [self.unread.pop() for _ in range(min(len(self.unread), MAIL_MAX))]
+        """Of many runs at a time: a fleet's worker reads all day long, and each question is a round trip.
+
+        What comes meanwhile is for the next round: mail without end must not keep the worker from all else.
+        """
+        unread, self.unread = list(self.unread), set()
+        for start in range(0, len(unread), MAIL_MAX):
+            part = unread[start : start + MAIL_MAX]
             runs = [run for run in map(self._addressee, part) if run is not None]
             for run in runs:
                 run.forget_delivered()
             try:
                 mails = await self._store.read_mail([run.run_key for run in runs]) if runs else []
             except BaseException:
-                self.unread.update(part)  # what was not read is looked at again
+                self.unread.update(unread[start:])  # what was not read is looked at again
                 raise
             found = {mail.run_key: mail for mail in mails}
             for run in runs:

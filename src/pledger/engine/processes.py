@@ -135,7 +135,7 @@ def _listen(pipe: Connection, attempt: Attempt) -> tuple[BaseException | None, A
     while True:
         try:
             kind, data = pipe.recv_bytes(), pipe.recv_bytes()
-        except EOFError:
+        except (EOFError, OSError):  # the other one where it was killed in the middle of its answer
             if attempt.ending is not None:
                 return CancelledError(attempt.ending.message), None
             return WorkerLostError("the activity's process ended without an answer; its effect is unknown"), None

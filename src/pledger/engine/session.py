@@ -16,7 +16,6 @@ from typing import Protocol
 
 from pledger.engine.port.records import SessionRow
 from pledger.engine.port.verbs import Store
-from pledger.errors import StoreError, StoreUnavailableError
 
 logger = logging.getLogger("pledger.engine")
 
@@ -135,7 +134,7 @@ class Session:
         *,
         lease_ms: int,
         on_lost: Callable[[], None],
-        on_store: Callable[[StoreError | None], None],
+        on_store: Callable[[Exception | None], None],
     ) -> None:
         self._store = store
         self._clock = clock
@@ -165,7 +164,7 @@ class Session:
         if self._row is not None and not self._lost:
             try:
                 await self._store.close_session(self._row.session_key)
-            except StoreUnavailableError as error:
+            except Exception as error:  # noqa: BLE001 - as in a beat
                 # Nothing is lost by it but time, and an error here would hide the one that ended the worker.
                 logger.warning("the lease could not be given up; others take over once it is over: %s", error)
 
@@ -176,7 +175,7 @@ class Session:
         asked_s = self._clock.read_s()
         try:
             now_ms = self._store.renew_session(self._row.session_key, self._lease_ms)
-        except StoreError as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is: without beats the worker is dead and never knows it
             # The lease stands until it runs out; the next beat may come through.
             self._tell(error)
             return
@@ -199,6 +198,6 @@ class Session:
                 abs(skew_s),
             )
 
-    def _tell(self, error: StoreError | None) -> None:
+    def _tell(self, error: Exception | None) -> None:
         self._late = error is not None
         self._loop.call_soon_threadsafe(self._on_store, error)

@@ -402,7 +402,7 @@ def schedule_call(
     stated = definition.options if options is _NO_OPTIONS else options.over(definition.options)
     key = definition.idempotency_key
     if key is not None and idempotency_key is None:
-        idempotency_key = str(key(*args, **kwargs))
+        idempotency_key = key(*args, **kwargs)
     return context.schedule_activity(
         definition.name,
         definition.signature.encode_args(args, kwargs),

@@ -129,7 +129,7 @@ class ActivityDefinition(Generic[P, R]):
         name: str,
         options: StepOptions,
         executor: Executor,
-        idempotency_key: Callable[P, str] | None,
+        idempotency_key: Callable[P, str | None] | None,
         transaction: str | None = None,
         secrets: Sequence[str] = (),
         limits: tuple[Limit, ...] = (),

@@ -1,12 +1,19 @@
-"""Threads of activities: used again, bounded, and never waited for by a process that ends."""
+"""Threads of activities: used again, bounded, and never waited for by a process that ends. And processes that die."""
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import struct
 import subprocess
 import sys
 import threading
+from types import SimpleNamespace
+from typing import Any, cast
 
+from pledger.engine import processes
 from pledger.engine.executors import DaemonThreads
+from pledger.errors import WorkerLostError
 
 HANGS = """
 import threading
@@ -38,3 +45,12 @@ def test_what_a_call_raises_is_the_futures() -> None:
     assert isinstance(pool.submit(sys.exit, 3).exception(10), SystemExit)
     assert pool.submit(int, "5").result(10) == 5
     pool.shutdown()
+
+
+def test_a_process_that_is_killed_while_it_answers_is_lost() -> None:
+    """What it did is done; nobody knows what it came to."""
+    ours, theirs = multiprocessing.Pipe()
+    os.write(theirs.fileno(), struct.pack("!i", 1) + b"r" + struct.pack("!i", 100_000) + b"half of it")
+    theirs.close()
+    error, _ = processes._listen(cast("Any", ours), cast("Any", SimpleNamespace(ending=None)))
+    assert isinstance(error, WorkerLostError)

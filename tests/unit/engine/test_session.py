@@ -1,10 +1,16 @@
-"""The ledger's time between two samples of it."""
+"""The ledger's time between two samples of it, and the beats that bring them."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
+from typing import Any, cast
+
 import pytest
 
-from pledger.engine.session import DRIFT_MAX, LedgerClock
+from pledger.engine.port.records import SessionRow
+from pledger.engine.session import DRIFT_MAX, LedgerClock, Session
+from pledger.errors import UsageError
 
 PERIOD_S = 2.0
 STORE_MS = 1_700_000_000_000
@@ -80,3 +86,60 @@ def test_drift_is_no_skew_however_long_the_store_was_away() -> None:
 def test_before_the_first_sample_there_is_nothing_to_compare() -> None:
     clock = LedgerClock(Monotonic())
     assert clock.skew_s(STORE_MS, clock.read_s()) == 0.0
+
+
+# Beats ----------------------------------------------------------------------------------------------------------------
+
+
+class HandHeart:
+    """Beats when it is told to."""
+
+    def start(self, beat: Callable[[], None], _: float) -> None:
+        self.beat = beat
+
+    def stop(self) -> None: ...
+
+
+class Store:
+    """As much of a store as a session asks. failing: what the next renewals raise."""
+
+    def __init__(self) -> None:
+        self.failing: list[Exception] = []
+        self.renewed = 0
+
+    async def now_ms(self) -> int:
+        return STORE_MS
+
+    async def open_session(self, *_: object) -> SessionRow:
+        return SessionRow(7, "host:1", "default", "default", "code", STORE_MS, STORE_MS + 10_000)
+
+    def renew_session(self, *_: object) -> int:
+        if self.failing:
+            raise self.failing.pop()
+        self.renewed += 1
+        return STORE_MS
+
+
+def test_a_beat_that_fails_in_whatever_way_is_not_the_last_one() -> None:
+    """A certificate that is being replaced is no failure of the store, and would have left a worker without a lease."""
+
+    async def play() -> None:
+        store, heart = Store(), HandHeart()
+        told: list[Exception | None] = []
+        session = Session(
+            cast("Any", store),
+            LedgerClock(Monotonic()),
+            heart,
+            lease_ms=6_000,
+            on_lost=lambda: told.append(AssertionError()),
+            on_store=told.append,
+        )
+        await session.open("host:1", "default", "default", "code")
+        missing = UsageError("root certificate file does not exist")
+        store.failing.append(missing)
+        heart.beat()
+        heart.beat()
+        await asyncio.sleep(0)
+        assert (store.renewed, told) == (1, [missing, None])
+
+    asyncio.run(play())
