@@ -326,6 +326,41 @@ async def test_a_timer_fires_while_an_activity_waits_for_its_limit(
         await waiting.terminate()
 
 
+@pytest.mark.parametrize("by_another", [False, True], ids=["by this process", "by another"])
+async def test_who_waits_for_a_slot_is_told_when_the_run_that_has_it_is_terminated(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch, *, by_another: bool
+) -> None:
+    """Its attempt ends with the run, and nothing is written of it: nobody looks without a hint."""
+    for store in (MemoryStore, SqliteStore, PostgresStore):
+        monkeypatch.setattr(store, "look_every_s", 3_600.0)
+    entered, over = asyncio.Event(), asyncio.Event()
+
+    @activity.defn(limits=[Limit("api", concurrency=1)])
+    async def call(who: str) -> str:
+        if who == "first":
+            entered.set()
+            await over.wait()
+        return who
+
+    @workflow.defn
+    async def calls(who: str) -> str:
+        return await call(who)
+
+    lease = timedelta(hours=1)
+    async with ledger.connect() as client, ledger.connect() as other, ledger.worker(client, calls, call, lease=lease):
+        first = await client.start_workflow(calls, "first", id="first")
+        await entered.wait()
+        second = await client.start_workflow(calls, "second", id="second")
+        [engine] = client.internals.engines
+        await until(lambda: engine.intake.claims.limits_wait)
+        if by_another:
+            await other.handle("first").terminate()
+        else:
+            await first.terminate()
+        assert await second.result() == "second"
+        over.set()
+
+
 async def waits_in_queue(handle: Any) -> bool:
     return [row.state for row in (await handle.describe()).pending] == ["queued"]
 

@@ -157,10 +157,12 @@ class Connection:
                 future.set_result(None)
 
     def terminated(self, run_key: int) -> None:
-        """A client of this process ended the run from outside."""
+        """A client of this process ended the run from outside, and the slots of its attempts are free."""
         engine = self.owner_of(run_key)
         if engine is not None:
             engine.terminated(run_key)
+        for each in self.engines:
+            each.intake.attempts_ended()
         self.run_changed(run_key)
 
     def _start_watch(self) -> None:

@@ -231,7 +231,7 @@ class Committer:
         async with pipelined(connection) as pipeline:
             cursors = [
                 (name, await connection.execute(self._sql[name], self._bound(name, parameters)))
-                for name, parameters in writes.statements()
+                for name, parameters in writes.statements(self._channel, self._interest.name)
             ]
             if writes.said:
                 await connection.execute(self._sql["notify"], [self._channel, self._interest.signed(writes.said)])

@@ -81,7 +81,8 @@ def _write(
     for (name, _), rows in zip(asked, told[len(begin) :], strict=True):
         found.take(name, rows)
     answer = decide(operation, found, writes)
-    done: list[Statement] = [(sql[name], _bound(sql[name], parameters)) for name, parameters in writes.statements()]
+    written = writes.statements(channel, _SIGNED)
+    done: list[Statement] = [(sql[name], _bound(sql[name], parameters)) for name, parameters in written]
     if writes.said:
         done.append((sql["notify"], [channel, [f"{_SIGNED}{each}" for each in writes.said]]))
     yield [*done, (f"RELEASE SAVEPOINT {_SAVEPOINT}", ())]

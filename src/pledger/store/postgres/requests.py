@@ -30,7 +30,7 @@ class PostgresRequests(PostgresHandle):
             writes = Writes()
             if run.status == "running":
                 wake(run, found, writes)
-            for statement, parameters in writes.statements():
+            for statement, parameters in writes.statements(self.address.channel, self._interest.name):
                 await connection.execute(self._sql[statement], parameters)
             await self._say(connection, writes.said)
             return int(request_key)

@@ -79,25 +79,26 @@ class Writes:
         self.let_go.append(run_key)
         self.said[news.OF_CLOSED] = None
 
-    def statements(self) -> Iterator[tuple[str, Sequence[Any]]]:
-        """Each with its parameters, in the order in which they are to be executed. What is said is not among them."""
+    def statements(self, channel: str, name: str) -> Iterator[tuple[str, Sequence[Any]]]:
+        """Each with its parameters, in the order in which they are to be executed. What is said is not among them, but
+        for what a statement alone finds out: it says that by the channel, as the news of the handle of that name."""
         if self.forgotten:
             yield "forget_messages", [self.forgotten]
-        for name in BY_ROW:
-            if rows := self.rows.get(name):
-                if name in _ORDERS:
-                    rows.sort(key=_ORDERS[name])  # stable: those of one chain stay in the order of their senders
-                yield name, columns(rows)
+        for statement in BY_ROW:
+            if rows := self.rows.get(statement):
+                if statement in _ORDERS:
+                    rows.sort(key=_ORDERS[statement])  # stable: those of one chain stay in the order of their senders
+                yield statement, columns(rows)
         if self.tried:
             yield "note_tries", [*columns(self.tried), TRIED_MAX]
-        for name, run_keys in (
-            ("due_runs", sorted(self.due)),
-            ("insert_wakes", sorted(self.woken)),
-            ("drop_tasks_of_runs", self.closed),
-            ("drop_wakes", self.let_go),
+        for statement, run_keys, more in (
+            ("due_runs", sorted(self.due), ()),
+            ("insert_wakes", sorted(self.woken), ()),
+            ("drop_tasks_of_runs", self.closed, (channel, name)),
+            ("drop_wakes", self.let_go, ()),
         ):
             if run_keys:
-                yield name, [run_keys]
+                yield statement, [run_keys, *more]
         if rows := self.rows.get("log_attempts"):
             pairs = sorted({row[:2] for row in rows})
             yield (

@@ -226,7 +226,11 @@ ON CONFLICT (run_key, event_id) DO UPDATE SET
 DELETE FROM pledger.task WHERE (run_key, event_id) IN (SELECT * FROM unnest($1::bigint[], $2::bigint[]));
 
 -- name: drop_tasks_of_runs
-DELETE FROM pledger.task WHERE run_key = ANY($1::bigint[]);
+-- Of closed runs. The slots that their attempts had are free by that, and whoever waits for one is told: by the channel $2,
+-- as the news of $3 (see news.for_limits). Which of the rows have slots nobody has looked at before.
+WITH dropped AS (DELETE FROM pledger.task WHERE run_key = ANY($1::bigint[]) RETURNING namespace, owner, limited)
+SELECT pg_notify($2, $3 || json_build_array('slot', namespace)::text)
+FROM dropped WHERE limited AND owner IS NOT NULL GROUP BY namespace;
 
 -- name: cancel_tasks
 -- What waits in the queue waits no longer.
