@@ -3,11 +3,14 @@
 A claim is one transaction: it reads what there is to choose from, locks the rates and the rows that it has chosen,
 takes the slots, and starts the attempts. Two claims may choose the same row or the same slot at one moment: a row is
 whose lock comes first, a slot is whose row of it is there first.
+
+Whoever has just come waits for the claim that is on its way, and for the one that takes it: so a claim takes no more
+round trips than it must, three where there are fairness keys and no limits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import psycopg
@@ -37,16 +40,17 @@ class PostgresQueues(PostgresPauses):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._windows: dict[tuple[str, str, str], str] = {}
+        self._asked: dict[tuple[str, ...], list[tuple[int, str]]] = {}
         self._swept: tuple[Any, ...] = ("", "", "", 0)
         self._claims = 0
 
     async def claim_queued(self, session_key: int, now_ms: int, served: Served, room: int, bounds: Bounds) -> Claim:
-        tried = _Try(self, session_key, now_ms, served, bounds, room)
-        claim = await self._transact(tried.claim)
+        tried = _Try(self, session_key, now_ms, served, bounds, room, is_whole=True)
+        claim = await self._passing(tried.claim)
         for _ in range(CHOICES_MAX - 1):
             if claim.tasks or not tried.was_overtaken:
                 break
-            claim = await self._transact(tried.claim)
+            claim = await self._passing(tried.claim)
         self._interest.in_slots(served, waits=claim.waits)
         return claim
 
@@ -120,10 +124,19 @@ class PostgresQueues(PostgresPauses):
 
 
 class _Try:
-    """One try of a claim. was_overtaken: somebody else has taken some of what it had chosen."""
+    """One try of a claim. is_whole: it is a transaction by itself, which begins in its first round trip and ends in its
+    last one. was_overtaken: somebody else has taken some of what it had chosen."""
 
     def __init__(
-        self, store: PostgresQueues, session_key: int, now_ms: int, served: Served, bounds: Bounds, room: int
+        self,
+        store: PostgresQueues,
+        session_key: int,
+        now_ms: int,
+        served: Served,
+        bounds: Bounds,
+        room: int,
+        *,
+        is_whole: bool = False,
     ) -> None:
         self._store = store
         self._session_key = session_key
@@ -132,6 +145,7 @@ class _Try:
         self._bounds = bounds
         self._room = room
         self._place = (served.namespace, served.task_queue)
+        self._is_whole = is_whole
         self._seen: dict[SlotKey, Slot] = {}
         self._was_cut = self._is_cut = False
         self.was_overtaken = False
@@ -148,7 +162,7 @@ class _Try:
         queue_rows.look_on(choice, self._now_ms, was_cut=self._was_cut, is_cut=is_cut)
         if choice.aside:
             await self._set_aside(connection, choice)
-        return choice.claim([] if found is None else await self._start(connection, choice, found.store_ms))
+        return choice.claim(await self._start(connection, choice, found))
 
     def _keep(self, found: Situation, choice: Choice, won: list[Grant]) -> Choice:
         """Of the choice what nobody else was faster to take. What was taken away costs nothing: no tokens, no turns."""
@@ -168,16 +182,20 @@ class _Try:
         windows = [store._windows.get((*self._place, name), "") for name in types]  # noqa: SLF001 - a part of the store
         lanes_max = lanes.lanes_of_each(types)
         depended = sorted(self._bounds.budgets)
-        alive, [(now_ms,)], overrides, rows, *others = await self._run(
+        # Those of last time are asked for at once: mostly the heads are of the same keys, and need no more round trips.
+        asked = store._asked.get((*self._place, *types), [])  # noqa: SLF001 - as above
+        alive, overrides, [(now_ms,)], rows, *others = await self._run(
             connection,
             ("lock_session", [self._session_key]),
-            ("now", [store._now()]),  # noqa: SLF001 - as above
             ("overrides", [self._served.namespace]),
+            ("now_in_order", [store._now()]),  # noqa: SLF001 - as above
             (
                 "queue_heads",
                 [*self._place, types, windows, lanes_max, self._now_ms, self._room, list(self._served.lifted)],
             ),
+            *([("turns", [*self._place, *columns(asked)])] if asked else []),
             *([("some_dependencies", [self._served.namespace, depended])] if depended else []),
+            begins=self._is_whole,
         )
         if not alive:
             return None
@@ -187,8 +205,11 @@ class _Try:
             return None
         numbers = {name: LimitRule(*rule) for name, *rule in overrides}
         found = Situation(self._now_ms, now_ms, heads, numbers)
-        found.dependencies = rows_of(others[0]) if others else {}
-        await self._find_limits(connection, found)
+        if depended:
+            found.dependencies = rows_of(others[-1])
+        if asked:
+            queue_rows.read_turns(found, others[0])
+        await self._find_limits(connection, found, asked)
         return found
 
     def _look_further(self, looked_at: Iterable[tuple[str, str | None]], lanes_max: int) -> None:
@@ -206,11 +227,13 @@ class _Try:
                 windows[window] = max(each)
                 self._is_cut = True
 
-    async def _find_limits(self, connection: Connection, found: Situation) -> None:
-        """The slots and rates of what the heads count for, and the turns of their shares."""
+    async def _find_limits(self, connection: Connection, found: Situation, known: Collection[tuple[int, str]]) -> None:
+        """The slots and rates of what the heads count for, and the turns of their shares, unless all of those are
+        known."""
         uses = lanes.uses_of_all(found.heads, self._bounds)
         rated = [use for use in uses if self._has_rate(use, found.overrides)]
         asked = queue_rows.asked_turns(lanes.shares_of_all(found.heads))
+        self._store._asked[*self._place, *self._served.activity_types] = asked  # noqa: SLF001 - a part of the store
         namespace = self._served.namespace
         statements: list[tuple[str, list[Any]]] = []
         if names := deciding(found.heads, self._bounds, found.dependencies, found.store_ms):
@@ -221,7 +244,7 @@ class _Try:
         if rated:
             statements.append(("make_buckets", [namespace, *_split(rated)]))
             statements.append(("lock_buckets", [namespace, *_split(rated)]))
-        if asked:
+        if not set(known).issuperset(asked):
             statements.append(("turns", [*self._place, *columns(asked)]))
         if not statements:
             return
@@ -286,7 +309,7 @@ class _Try:
                 await self._run(connection, ("give_slots_back", [self._served.namespace, *columns(back)]))
         return won
 
-    async def _start(self, connection: Connection, choice: Choice, store_ms: int) -> list[TaskRow]:
+    async def _start(self, connection: Connection, choice: Choice, found: Situation | None) -> list[TaskRow]:
         """What was chosen, with all else that has changed."""
         store, namespace = self._store, self._served.namespace
         statements: list[tuple[str, list[Any]]] = []
@@ -300,11 +323,16 @@ class _Try:
             statements.append(("fill_buckets", [namespace, *columns(filled)]))
         if turns := queue_rows.turns_of(choice):
             statements.append(("take_turns", [*self._place, *columns(turns)]))
-        if not statements:
+        if found is None or not statements:
+            if self._is_whole:
+                # What has written nothing need not wait for the disk.
+                has_written = choice.aside or (found is not None and found.full_ms)
+                await connection.execute("COMMIT" if has_written else "ROLLBACK")
             return []
-        statements += store._sweep_of(self._served, choice, store_ms)  # noqa: SLF001 - a part of the store
+        statements += store._sweep_of(self._served, choice, found.store_ms)  # noqa: SLF001 - a part of the store
         by_key: dict[tuple[int, int], TaskRow] = {}
-        for (name, given), rows in zip(statements, await self._run(connection, *statements), strict=True):
+        answers = await self._run(connection, *statements, commits=self._is_whole)
+        for (name, given), rows in zip(statements, answers, strict=True):
             if name == "start_tasks":
                 by_key = {(row[0], row[1]): TaskRow(*row) for row in rows}
             elif name == "free_slots":
@@ -312,14 +340,20 @@ class _Try:
                 store._swept = rows[0][:-1] if is_whole else ("", "", "", 0)  # noqa: SLF001 - as above
         return [by_key[_row(grant)] for grant in choice.grants]
 
-    async def _run(self, connection: Connection, *statements: tuple[str, list[Any]]) -> list[list[Any]]:
-        """The rows of each, in one round trip."""
+    async def _run(
+        self, connection: Connection, *statements: tuple[str, list[Any]], begins: bool = False, commits: bool = False
+    ) -> list[list[Any]]:
+        """The rows of each, in one round trip, in which a transaction may begin or be committed too."""
         store = self._store
         async with pipelined(connection) as pipeline:
+            if begins:
+                await connection.execute("BEGIN")
             cursors = [
                 await connection.execute(store._sql[name], store._bound(name, *given), binary=True)  # noqa: SLF001
                 for name, given in statements
             ]
+            if commits:
+                await connection.execute("COMMIT")
             await pipeline.sync()
             return [await each.fetchall() if each.description is not None else [] for each in cursors]
 

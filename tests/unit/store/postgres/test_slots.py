@@ -181,10 +181,10 @@ async def test_a_bucket_that_is_swept_away_before_it_is_locked_is_made_again(
         await rows_of(both.first, "INSERT INTO {}.bucket VALUES ('default', 'api', '', 0) RETURNING 1")
         run = _Try._run
 
-        async def swept(self: _Try, connection: Any, *statements: Any) -> Any:
+        async def swept(self: _Try, connection: Any, *statements: Any, **ends: bool) -> Any:
             names = [name for name, _ in statements]
             if "lock_buckets" not in names:
-                return await run(self, connection, *statements)
+                return await run(self, connection, *statements, **ends)
             monkeypatch.setattr(_Try, "_run", run)
             made = await run(self, connection, *statements[: names.index("lock_buckets")])
             await rows_of(both.second, "DELETE FROM {}.bucket RETURNING 1")
@@ -195,3 +195,30 @@ async def test_a_bucket_that_is_swept_away_before_it_is_locked_is_made_again(
             found = await both.ask(both.first, RATE)._find(connection)
             assert found is not None
             assert found.full_ms == {("api", ""): 0.0}
+
+
+async def test_a_claim_by_turns_takes_three_round_trips(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever has just come waits for them. The first claim of a key asks for its turn in one more."""
+    trips: list[list[str]] = []
+    run = _Try._run
+
+    async def counted(self: _Try, connection: Any, *statements: Any, **ends: bool) -> Any:
+        trips.append([*(name for name, _ in statements), *ends])
+        return await run(self, connection, *statements, **ends)
+
+    async def none_besides(*_: Any) -> None:
+        raise AssertionError("a claim is a transaction by itself")
+
+    monkeypatch.setattr(_Try, "_run", counted)
+    monkeypatch.setattr(PostgresStore, "_transact", none_besides)
+    async with claimers(url) as both:
+        session = both.sessions[0]
+        owned = await owned_run(both.first, session, "fair")
+        fair = placed(3, "quiet")
+        await write(both.first, append(owned, tasks=[task(owned, event, **fair) for event in (3, 4, 5)]))
+        served = Served("default", "default", ["charge"])
+        assert len((await both.first.claim_queued(session, NOW, served, 1, FREE)).tasks) == 1
+        assert len(trips) == 4
+        trips.clear()
+        assert len((await both.first.claim_queued(session, NOW, served, 1, FREE)).tasks) == 1
+        assert [trip[-1] for trip in trips] == ["begins", "lock_queued", "commits"]

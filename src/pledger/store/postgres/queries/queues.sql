@@ -1,13 +1,20 @@
 -- Task queues whose rows stand in lanes, or whose activities are limited.
 
+-- name: now_in_order
+-- The time, as `now` gives it. And whatever is planned next in this transaction is planned without sorting, if it can be.
+-- Of a table that has grown and was not analysed yet the server thinks that a handful of rows is queued, and would rather
+-- read and sort all of them by index task_due than go from one lane to the next in index task_lane.
+SELECT coalesce($1::bigint, pledger.now_ms()) FROM set_config('enable_sort', 'off', true);
+
 -- name: queue_heads
 -- What a claim chooses from: the oldest rows of each lane, due or not, and the oldest due rows in no lane, with the one
 -- that is due next (a look tells but of the first that is due, which may wait for a limit). Of each type
 -- ($3) the next $5 lanes after one ($4), found by hopping from one to the next in the index, however many rows each has.
 -- The LIMIT of a lane is heads_of_each of engine.port.lanes, $7 the room.
 -- $8: pauses that do not stand in the way; of each row it is looked up (OFFSET 0) whether another one does.
+-- It comes after `now_in_order`, and lets those after it sort again.
 WITH type AS (
-    SELECT * FROM unnest($3::text[], $4::text[]) AS type (name, after)
+    SELECT type.* FROM set_config('enable_sort', 'on', true), unnest($3::text[], $4::text[]) AS type (name, after)
     WHERE NOT EXISTS (
         SELECT FROM pledger.pause AS pause
         WHERE pause.namespace = $1 AND (pause.kind = 'namespace' OR (pause.kind = 'queue' AND pause.name = $2))

@@ -206,9 +206,14 @@ SELECT
         SELECT run.run_key FROM pledger.pause AS pause JOIN pledger.run AS run USING (run_key)
         WHERE pause.run_key IS NOT NULL AND run.owner = $4
     ),
+    -- By type: that is one place in each index that may be taken. Of the queue, it may be all that is due.
     EXISTS (
-        SELECT FROM pledger.task AS task
-        WHERE state = 'queued' AND due_ms = 253402300799000 AND namespace = $1 AND task_queue = $2
+        SELECT FROM task_type CROSS JOIN LATERAL (
+            SELECT FROM pledger.task AS task
+            WHERE state = 'queued' AND due_ms = 253402300799000 AND namespace = $1 AND task_queue = $2
+                AND task.activity_type = task_type.name
+            LIMIT 1
+        ) AS apart
     );
 
 -- name: drop_marks
