@@ -46,6 +46,10 @@ class Shop:
         mark = "%s" if self.is_postgres else "?"
         await connection.execute(f"INSERT INTO {self.table} VALUES ({mark})", (order,))
 
+    def ending(self, order: str) -> str:
+        """A statement that inserts the order; one that is there already is an error, which ends the transaction."""
+        return f"INSERT {'' if self.is_postgres else 'OR ROLLBACK '}INTO {self.table} VALUES ('{order}')"
+
     def orders(self) -> list[str]:
         """What is committed, in order."""
         sql = f"SELECT id FROM {self.table} ORDER BY id"

@@ -73,6 +73,58 @@ def test_a_blocking_client_hands_out_a_blocking_connection(shop: Shop) -> None:
     assert shop.orders() == ["o-1"]
 
 
+TAKEN = (apsw.ConstraintError, psycopg.errors.UniqueViolation)
+ENDED = "a statement (of the transaction has failed, and the server keeps nothing|has failed and has rolled the whole)"
+
+
+async def test_what_a_statement_has_ended_is_not_taken_for_committed(shop: Shop) -> None:
+    """Its error is caught. On SQLite, what comes after it would be committed by itself; on PostgreSQL, nothing would be
+    kept, and no error would say so."""
+
+    async def end(connection: Any) -> None:
+        with pytest.raises(TAKEN):
+            await connection.execute(shop.ending("o-1"))
+
+    async def end_at_last() -> None:
+        async with client.connection() as connection:
+            await client.start_workflow(fulfil, "o-2", id="o-2", connection=connection)
+            await end(connection)
+
+    async def end_and_go_on() -> None:
+        async with client.connection() as connection:
+            await end(connection)
+            with pytest.raises(UsageError):
+                await client.start_workflow(fulfil, "o-3", id="o-3", connection=connection)
+            with pytest.raises((UsageError, psycopg.errors.InFailedSqlTransaction)):
+                await shop.insert(connection, "o-3")
+
+    async with shop.ledger.connect() as client:
+        async with client.connection() as connection:
+            await shop.insert(connection, "o-1")
+        for block in (end_at_last, end_and_go_on):
+            with pytest.raises(UsageError, match=ENDED):
+                await block()
+        assert await client.count() == 0
+        async with client.connection() as connection:
+            await shop.insert(connection, "o-4")
+    assert shop.orders() == ["o-1", "o-4"]
+
+
+def test_a_blocking_connection_notices_too(shop: Shop) -> None:
+    def end() -> None:
+        with client.connection() as connection:
+            client.start_workflow(fulfil, "o-2", id="o-2", connection=connection)
+            with pytest.raises(TAKEN):
+                connection.execute(shop.ending("o-1"))
+
+    with SyncClient(shop.ledger.url) as client:
+        with client.connection() as connection:
+            connection.execute(shop.ending("o-1"))
+        with pytest.raises(UsageError, match=ENDED):
+            end()
+        assert client.count() == 0
+
+
 # SQLite ---------------------------------------------------------------------------------------------------------------
 
 
@@ -233,6 +285,20 @@ async def test_two_transactions_take_turns(sqlite_shop: Shop) -> None:
 
 
 # PostgreSQL -----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_statement_that_commits_is_told(postgres_shop: Shop) -> None:
+    async with postgres_shop.ledger.connect() as client:
+
+        async def end() -> None:
+            async with client.connection() as connection:
+                await connection.execute("ROLLBACK")
+
+        with pytest.raises(UsageError, match="the transaction was ended by a statement"):
+            await end()
+        async with client.connection() as connection:
+            await postgres_shop.insert(connection, "o-1")
+    assert postgres_shop.orders() == ["o-1"]
 
 
 async def test_the_connection_takes_the_place_of_the_lists(postgres_shop: Shop) -> None:

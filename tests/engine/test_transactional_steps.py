@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
+import apsw
+import psycopg
 import pytest
 
 from pledger import Client, RetryPolicy, Worker, activity, workflow
@@ -329,6 +332,33 @@ async def test_a_broken_constraint_is_a_failure_like_any_other(shop: Shop) -> No
         assert await again.result() == "not sold: ApplicationError"
         tasks = await client.internals.store.read_attempts(2)
         assert {each.outcome for each in tasks} == {"failed"}
+    assert shop.orders() == ["o-1"]
+
+
+@BOTH
+async def test_a_step_whose_statement_has_ended_the_transaction_has_no_result(shop: Shop, step: Any) -> None:
+    """Though it has caught the error: the result would stand without the effect."""
+
+    def end() -> Any:
+        connection = activity.connection()
+        if step is on_the_loop:
+            return end_on_the_loop(connection)
+        with contextlib.suppress(apsw.ConstraintError, psycopg.errors.UniqueViolation):
+            connection.execute(shop.ending("o-1"))
+        return None
+
+    async def end_on_the_loop(connection: Any) -> None:
+        with contextlib.suppress(apsw.ConstraintError, psycopg.errors.UniqueViolation):
+            await connection.execute(shop.ending("o-1"))
+
+    run = sold(step)
+    async with shop.ledger.connect() as client, serves(shop, client, run, step):
+        await client.execute_workflow(run, *arguments(shop), id="o-1")
+        with during(end, "o-2"):
+            assert await client.execute_workflow(run, *arguments(shop, "o-2"), id="o-2") == "not sold: ApplicationError"
+        (failed, *_) = await client.internals.store.read_attempts(2)
+        assert failed.outcome == "failed"
+        assert b"UsageError" in (failed.failure or b"")
     assert shop.orders() == ["o-1"]
 
 

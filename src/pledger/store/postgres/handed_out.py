@@ -8,10 +8,11 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any, Final
 
 import psycopg
+from psycopg.pq import TransactionStatus
 
 from pledger.engine.port.answers import Answer, Reply
 from pledger.engine.port.operations import FinishTask
-from pledger.errors import StoreUnavailableError
+from pledger.errors import StoreUnavailableError, UsageError
 from pledger.store.postgres.address import Address
 from pledger.store.postgres.failures import is_of_the_connection, store_failure
 from pledger.store.postgres.joined import carry_out, carry_out_blocking, write
@@ -50,6 +51,7 @@ class PostgresTransaction:
 
     async def commit(self) -> None:
         assert self._block is not None
+        _check_whole(self.connection)
         block, self._block = self._block, None
         try:
             await block.__aexit__(None, None, None)
@@ -59,6 +61,7 @@ class PostgresTransaction:
             raise  # a constraint that was put off until now, for one: it is the user's
 
     async def finish(self, finish: FinishTask) -> Reply:
+        _check_whole(self.connection)
         try:
             answer = await carry_out(self.connection, write(self._sql, self._address.channel, finish))
         except psycopg.Error as error:
@@ -126,6 +129,7 @@ class BlockingPostgresTransaction:
 
     def commit(self) -> None:
         assert self._block is not None
+        _check_whole(self.connection)
         block, self._block = self._block, None
         try:
             block.__exit__(None, None, None)
@@ -135,6 +139,7 @@ class BlockingPostgresTransaction:
             raise
 
     def finish(self, finish: FinishTask) -> Reply:
+        _check_whole(self.connection)
         try:
             answer = carry_out_blocking(self.connection, write(self._sql, self._address.channel, finish))
         except psycopg.Error as error:
@@ -157,6 +162,18 @@ class BlockingPostgresTransaction:
                     self.connection.close()
         finally:
             self._loop.call_soon_threadsafe(lambda: self._loop.create_task(self._places.give(place)))
+
+
+def _check_whole(connection: psycopg.AsyncConnection[Any] | psycopg.Connection[Any]) -> None:
+    """Raises UsageError when nothing is left to commit: the server rolls back at a COMMIT then, without an error."""
+    status = connection.info.transaction_status
+    if status is TransactionStatus.INERROR:
+        raise UsageError(
+            "a statement of the transaction has failed, and the server keeps nothing of it. Let its error end the "
+            "transaction, or put what may fail into a savepoint: `async with connection.transaction():`"
+        )
+    if status is TransactionStatus.IDLE:
+        raise UsageError("the transaction was ended by a statement. It is ended by the block that gave the connection")
 
 
 def _limits(open_max_s: float | None) -> str:

@@ -46,6 +46,14 @@ _FORBIDDEN: Final = {
 }
 
 
+#: A statement that ends the transaction leaves the connection in autocommit mode: what came next would stay by itself.
+_ROLLED_BACK: Final = (
+    "a statement has failed and has rolled the whole transaction back, as INSERT OR ROLLBACK, ON CONFLICT ROLLBACK and "
+    "RAISE(ROLLBACK) do, and a full disk. Let its error end the transaction, or use what undoes the statement alone: "
+    "OR ABORT, OR IGNORE"
+)
+
+
 class Result(NamedTuple):
     """All rows of a statement, and how many it changed."""
 
@@ -121,12 +129,14 @@ class Guest:
                 rows = connection.cursor().execute(sql, bindings).fetchall()
             except apsw.AuthError as error:
                 raise self._refusal(sql, error) from None
+            finally:
+                self._end_if_rolled_back(connection)
             return Result(rows, connection.changes() if connection.total_changes() != before else 0)
 
     def write(self, job: Callable[[Cursor], T]) -> T:
         """What the store itself writes in it: whole, or not at all."""
         with self._lock:
-            self._opened()
+            connection = self._opened()
             assert self._cursor is not None
             cursor = self._cursor
             self._is_ours = True
@@ -135,14 +145,16 @@ class Guest:
                 try:
                     result = job(cursor)
                 except BaseException:
-                    cursor.execute("ROLLBACK TO pledger_operation", ())
-                    cursor.execute("RELEASE pledger_operation", ())
+                    if connection.in_transaction:
+                        cursor.execute("ROLLBACK TO pledger_operation", ())
+                        cursor.execute("RELEASE pledger_operation", ())
                     raise
                 cursor.execute("RELEASE pledger_operation", ())
             except apsw.Error as error:
                 raise store_failure(error, self.database.path) from error
             finally:
                 self._is_ours = False
+                self._end_if_rolled_back(connection)
             return result
 
     def commit(self) -> None:
@@ -184,6 +196,10 @@ class Guest:
         self._check()
         assert self._connection is not None, "begin comes first"
         return self._connection
+
+    def _end_if_rolled_back(self, connection: apsw.Connection) -> None:
+        if not connection.in_transaction:
+            self._end(_ROLLED_BACK)
 
     def _end(self, why: str) -> None:
         if self._over is None:
