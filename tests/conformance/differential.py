@@ -52,6 +52,7 @@ class Side(Builder):
         store = self.store
         # Their order is nobody's promise.
         shown: dict[str, Any] = {"mail": sorted(await store.read_mail(self.runs), key=lambda mail: mail.run_key)}
+        shown["stored"] = await store.read_stored_runs(self.runs, 3)
         statuses = await store.read_statuses(self.runs)
         shown["statuses"] = [statuses.get(run_key) for run_key in self.runs]
         for number, run_key in enumerate(self.runs):

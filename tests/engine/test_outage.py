@@ -13,7 +13,7 @@ from pledger.engine import loading
 from pledger.engine.connection import Connection
 from pledger.engine.port.answers import Answer
 from pledger.engine.port.operations import Append, Operation
-from pledger.history.transition import StoredTransition
+from pledger.engine.port.records import StoredRun
 from pledger.store.memory import MemoryStore, State
 from tests.engine.harness import PATIENCE_S, until
 
@@ -150,11 +150,11 @@ class UnreadableForAWhile(MemoryStore):
     is_unreadable = False
     refused = 0
 
-    async def read_history(self, run_key: int, after_event: int = 0, limit: int = 1000) -> list[StoredTransition]:
+    async def read_stored_runs(self, run_keys: Sequence[int], limit: int) -> list[StoredRun]:
         if self.is_unreadable:
             self.refused += 1
             raise errors.StoreUnavailableError("the connection was refused")
-        return await super().read_history(run_key, after_event, limit)
+        return await super().read_stored_runs(run_keys, limit)
 
 
 async def test_a_run_that_cannot_be_read_is_not_handed_to_and_fro_without_a_pause(

@@ -345,7 +345,7 @@ async def test_a_history_that_went_on_while_it_was_loaded_is_not_damaged() -> No
 
         await until(has_gone_on)
         claims = connection.engines[0].intake.claims
-        claims.load(earlier)
+        claims.load([earlier])
         await until(lambda: not claims.loading)
         await handle.signal(Tells.tell, "second")
         assert await handle.result() == ["first", "second"]
@@ -359,15 +359,15 @@ async def test_the_end_of_a_load_of_an_earlier_lease_hides_no_later_one() -> Non
     loads: list[asyncio.Future[None]] = []
 
     class Loader:
-        async def load(self, _: RunRow) -> None:
+        async def load(self, _: Sequence[RunRow]) -> None:
             loads.append(asyncio.get_running_loop().create_future())
             await loads[-1]
 
     fields: dict[str, Any] = dict.fromkeys(inspect.signature(Claims).parameters)
     told: list[int] = []
     claims = Claims(**fields | {"loader": Loader(), "loop": asyncio.get_running_loop(), "loaded": told.append})
-    claims.load(row)
-    claims.load(row)
+    claims.load([row])
+    claims.load([row])
     await until(lambda: len(loads) == 2)
     loads[0].set_result(None)
     await until(lambda: len(told) == 1)

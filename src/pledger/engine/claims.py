@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
+from pledger.engine.loading import together
 from pledger.engine.port.lanes import Claim, Served
 
 if TYPE_CHECKING:
@@ -150,27 +151,28 @@ class Claims:
 
     async def _claim_runs(self, now_ms: int, claim: Callable[..., Awaitable[list[RunRow]]]) -> int:
         """Take what is due, as far as there is room; how many."""
-        room = min(self._cached_max + CLAIM_MAX - len(self._runs.active) - len(self.loads), CLAIM_MAX)
+        room = min(self._cached_max + CLAIM_MAX - len(self._runs.active) - len(self.loading), CLAIM_MAX)
         if room <= 0 or not self._runs.definitions:
             return 0
         rows = await claim(self._session_key(), now_ms, *self._place, self._runs.codes, room)
-        for row in rows:
-            self.load(row)
+        self.load(rows)
         return len(rows)
 
-    def load(self, row: RunRow) -> None:
-        """Bring a run of this worker into memory."""
-        load = self._loop.create_task(self._loader.load(row), name=f"pledger-load-{row.run_id}")
-        self.loading[row.run_key] = load
-        self.loads.add(load)
-        load.add_done_callback(functools.partial(self._run_loaded, row.run_key))
+    def load(self, rows: Sequence[RunRow]) -> None:
+        """Bring runs of this worker into memory."""
+        for portion in together(rows):
+            load = self._loop.create_task(self._loader.load(portion), name=f"pledger-load-{portion[0].run_id}")
+            self.loading.update((row.run_key, load) for row in portion)
+            self.loads.add(load)
+            load.add_done_callback(functools.partial(self._loads_ended, portion))
 
-    def _run_loaded(self, run_key: int, load: asyncio.Task[None]) -> None:
-        """Have its mail looked at once more: what came while it was loading found nobody to tell, and a question that
-        woke it has not been read yet."""
-        if self.loading.get(run_key) is load:  # else it was of an earlier lease, and another one is on its way
-            del self.loading[run_key]
+    def _loads_ended(self, rows: Sequence[RunRow], load: asyncio.Task[None]) -> None:
+        """Have their mail looked at once more: what came while they were loading found nobody to tell, and a question
+        that woke one has not been read yet."""
         self.loads.discard(load)
         if not load.cancelled() and (error := load.exception()) is not None:
-            logger.error("a run could not be loaded", exc_info=error)
-        self._loaded(run_key)
+            logger.error("runs could not be loaded", exc_info=error)
+        for row in rows:
+            if self.loading.get(row.run_key) is load:  # else it was of an earlier lease, and another one is on its way
+                del self.loading[row.run_key]
+            self._loaded(row.run_key)

@@ -251,7 +251,7 @@ class Intake:
         for run_key in [row.run_key for row in runs if not self._knows_run(row.run_key)]:
             row = await self._store.read_run(run_key)
             if row.owner == session_key == self._session_key() and not self._knows_run(run_key):
-                self.claims.load(row)
+                self.claims.load([row])
         for task in [each for each in tasks if not self._knows_task(each)]:
             for now in await self._store.read_tasks(task.run_key):
                 if _is_same_attempt(now, task) and session_key == self._session_key() and not self._knows_task(now):

@@ -1,11 +1,15 @@
-"""Bringing a claimed run into memory: its history is read in pages, verified, and replayed; then what waits for it."""
+"""Bringing claimed runs into memory, many by one question: histories are read, a long one in pages, verified, and
+replayed; then each run gets what waits for it."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
+import logging
 import random
-from typing import TYPE_CHECKING, Final, NoReturn
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 import msgspec
 
@@ -15,7 +19,7 @@ from pledger.engine.active_run import ActiveRun
 from pledger.engine.callbacks import in_callback
 from pledger.engine.leaving import AGAIN_S
 from pledger.engine.port.operations import Block, ConfirmClaim, LogAttempts, PutTask, Release
-from pledger.engine.port.records import TaskRow
+from pledger.engine.port.records import RunRow, TaskRow
 from pledger.engine.port.verbs import Ledger
 from pledger.engine.task_rows import decode_outcome, queued_row, record_of
 from pledger.engine.verdicts import GiveUp, Retry, after_failure, worker_lost
@@ -28,13 +32,33 @@ from pledger.machine.identity import RunIdentity
 if TYPE_CHECKING:
     from pledger.engine.activities import Activities
     from pledger.engine.committer import Committer
-    from pledger.engine.port.records import Message, RunRow
+    from pledger.engine.port.records import Message, StoredRun
     from pledger.engine.port.verbs import Store
     from pledger.engine.runs import Runs
     from pledger.engine.session import LedgerClock
 
+logger = logging.getLogger("pledger.engine")
+
 #: Transitions read and replayed at a time: a bound on memory and on how long the loop is held.
 PAGE: Final = 500
+#: Runs that are brought into memory together, and the events of their histories: as many as a page has, of steps. So a
+#: long history comes alone, and keeps nobody waiting.
+TOGETHER_RUNS: Final = 100
+TOGETHER_EVENTS: Final = 2 * PAGE
+
+
+def together(rows: Sequence[RunRow]) -> Iterator[list[RunRow]]:
+    """The rows in portions that are loaded together."""
+    portion: list[RunRow] = []
+    events_left = TOGETHER_EVENTS
+    for row in rows:
+        events_left -= row.last_event
+        if portion and (events_left < 0 or len(portion) == TOGETHER_RUNS):
+            yield portion
+            portion, events_left = [], TOGETHER_EVENTS - row.last_event
+        portion.append(row)
+    if portion:
+        yield portion
 
 
 def identity_of(row: RunRow) -> RunIdentity:
@@ -109,6 +133,23 @@ class _WentOnError(Exception):
         self.now = now
 
 
+class _Loaded(NamedTuple):
+    """with_row: the events of its activities that have a task row."""
+
+    row: RunRow
+    run: ActiveRun
+    with_row: set[int]
+
+
+@contextlib.contextmanager
+def _told() -> Iterator[None]:
+    """A bug of ours in what is done for one run must not take the others of its load with it."""
+    try:
+        yield
+    except Exception:
+        logger.exception("a run could not be loaded")
+
+
 class Loader:
     """Loads claimed runs for one worker."""
 
@@ -133,66 +174,124 @@ class Loader:
         self._random = randomness
         self._worker = worker
 
-    async def load(self, row: RunRow) -> None:
-        """Bring the run into memory and hand it what waits; block it when its code or history cannot carry it on."""
-        now: RunRow | None = row
-        while now is not None:
-            now = await self._load(now)
+    async def load(self, rows: Sequence[RunRow]) -> None:
+        """Bring the runs into memory by one question and hand each what waits; block those whose code or history cannot
+        carry them on. What becomes of one is no matter of the others."""
+        back: list[Release] = []
+        while rows := [row for row in rows if not self._is_poison(row)]:
+            rows = await self._load(rows, back)
+        if back:
+            # Not at once: what can be written and not read would come and go as fast as both can.
+            await asyncio.sleep(AGAIN_S)
+            for release in back:
+                self._runs.leaving.let_go(release)
 
-    async def _load(self, row: RunRow) -> RunRow | None:
-        """The row as it is now, where it has to be done anew: the run has gone on since it was read."""
-        if row.claims > blocks.CLAIMS_MAX:
-            self._block(row, blocks.poison(row.claims, self._clock.now_ms(), row.last_event + 1))
-            return None
+    def _is_poison(self, row: RunRow) -> bool:
+        if row.claims <= blocks.CLAIMS_MAX:
+            return False
+        self._block(row, blocks.poison(row.claims, self._clock.now_ms(), row.last_event + 1))
+        return True
+
+    async def _load(self, rows: Sequence[RunRow], back: list[Release]) -> list[RunRow]:
+        """The rows as they are now of those that have to be done anew: they have gone on since they were read.
+
+        back: takes what is to be handed back.
+        """
+        try:
+            keys = [row.run_key for row in rows]
+            losses = await self._store.read_losses(keys)
+            found = await self._store.read_stored_runs(keys, PAGE)
+        except Exception as error:  # noqa: BLE001 - whatever it is, their owner has to say something of them
+            if len(rows) > 1:
+                # It may be what the store has of one of them; by itself that one is in nobody's way.
+                return [now for row in rows for now in await self._load([row], back)]
+            back += self._given_up(rows[0], error, 1)
+            return []
+        loaded: list[_Loaded] = []
+        again: list[RunRow] = []
+        try:
+            for row, stored in zip(rows, found, strict=True):
+                with _told():
+                    match await self._bring(row, stored, losses):
+                        case _Loaded() as one:
+                            loaded.append(one)
+                        case RunRow() as now:
+                            again += [now] if self._is_wanted(now) else []
+                        case releases:
+                            back += releases
+            # Not one by one: what they do next is written together.
+            while loaded:
+                with _told():
+                    await self._adopt(loaded.pop(0))
+        finally:
+            for one in loaded:  # of a load that was stopped
+                await self._dispose(one.run)
+        return again
+
+    async def _bring(
+        self, row: RunRow, stored: StoredRun, losses: Mapping[int, bool]
+    ) -> _Loaded | RunRow | Sequence[Release]:
+        """The run, replayed and with its mail; where it has gone on meanwhile, its row as it is now; else see
+        `_given_up`. losses: see `Losses.read_losses`."""
         machine = self._runs.new_machine(self._runs.definitions[row.workflow_type], identity_of(row))
         run = ActiveRun(
             machine.identity, machine, run_key=row.run_key, chain_key=row.chain_key, fence=row.fence, head=row.head
         )
         try:
-            await self._doubt(run)
-            await self._replay(run, row)
-            with_row = await self._take_mail(run)
+            self._doubt(run, losses)
+            await self._replay(run, row, stored.transitions)
+            for message in stored.messages:
+                take_message(run, message)
+            for task in stored.tasks:
+                take_outcome(run, task)
         except BaseException as error:
-            await in_callback(self._loop, functools.partial(self._runs.leaving.dispose, machine))
+            await self._dispose(run)
+            if isinstance(error, _WentOnError):
+                return error.now
             if isinstance(error, (KeyboardInterrupt, asyncio.CancelledError)):
                 raise
-            if isinstance(error, errors.StoreUnavailableError):
-                # Nothing is lost: the run is handed back to be claimed again. Not at once: what can be written and not
-                # read would come and go as fast as both can.
-                await asyncio.sleep(AGAIN_S)
-                self._runs.leaving.let_go(Release(row.run_key, row.fence, 0))
-            elif isinstance(error, _WentOnError):
-                return error.now if self._is_wanted(error.now) else None
-            else:
-                self._block(row, blocks.reason(error, self._clock.now_ms(), machine.last_event + 1))
-            return None
+            return self._given_up(row, error, machine.last_event + 1)
+        return _Loaded(row, run, {task.event_id for task in stored.tasks})
+
+    async def _adopt(self, loaded: _Loaded) -> None:
+        row, run, with_row = loaded
         if not self._is_wanted(row):
-            await in_callback(self._loop, functools.partial(self._runs.leaving.dispose, machine))
-            return None
+            await self._dispose(run)
+            return
         self._take_lost(run, with_row)
-        for fired in machine.due_timers(self._clock.now_ms()):
+        for fired in run.machine.due_timers(self._clock.now_ms()):
             run.add(fired)
         self._runs.adopt(run)
         if row.claims:
             self._committer.submit(ConfirmClaim(row.run_key, row.fence), lambda _: None)
-        return None
+
+    def _given_up(self, row: RunRow, error: BaseException, event_id: int) -> Sequence[Release]:
+        """Block the run, at the event where the error was met; or, where that may pass, what hands the run back to be
+        claimed again: nothing is lost."""
+        if isinstance(error, errors.StoreUnavailableError):
+            return [Release(row.run_key, row.fence, 0)]
+        self._block(row, blocks.reason(error, self._clock.now_ms(), event_id))
+        return ()
+
+    async def _dispose(self, run: ActiveRun) -> None:
+        await in_callback(self._loop, functools.partial(self._runs.leaving.dispose, run.machine))
 
     def _is_wanted(self, row: RunRow) -> bool:
         """Whether the run is this worker's, and not in its memory yet, as of this claim."""
         there = self._runs.active.get(row.run_key)
         return self._runs.holds(row.owner) and (there is None or there.fence < row.fence)
 
-    async def _doubt(self, run: ActiveRun) -> None:
+    def _doubt(self, run: ActiveRun, losses: Mapping[int, bool]) -> None:
         """May the run have gone on in a part of the ledger that is gone? A signal, given again or timed out in the end,
         may lead to what it has led to there; so may a request to cancel that is given again."""
-        moved = (await self._store.read_losses([run.run_key])).get(run.run_key)
+        moved = losses.get(run.run_key)
         if moved is not None:
             run.in_doubt = moved or bool(run.machine.definition.signals)
             run.slept = not moved
 
-    async def _replay(self, run: ActiveRun, row: RunRow) -> None:
+    async def _replay(self, run: ActiveRun, row: RunRow, first: Sequence[StoredTransition]) -> None:
         try:
-            await self._read(run, row)
+            await self._read(run, row, first)
         except errors.CorruptHistoryError:
             # Row and history are read one after the other: a write that came late, or of an owner meanwhile, is no
             # damage.
@@ -201,9 +300,11 @@ class Loader:
                 raise
             raise _WentOnError(now) from None
 
-    async def _read(self, run: ActiveRun, row: RunRow) -> None:
+    async def _read(self, run: ActiveRun, row: RunRow, first: Sequence[StoredTransition]) -> None:
+        """first: the transitions that are here already; those of a long history follow, page by page."""
         reader = HistoryReader(self._store, row.run_key, row.run_id)
-        while reader.last_event < row.last_event and (page := await reader.next_page()):
+        page = [reader.take(each) for each in first]
+        while page:
             if run.last_event == 0 and isinstance(page[0].inputs[0], RunStarted):
                 run.deadline_ms = page[0].inputs[0].deadline_ms
             watched = functools.partial(self._runs.watchdog.watch, run.identity, run.machine.replay_all, page)
@@ -211,17 +312,9 @@ class Loader:
             run.last_event = reader.last_event
             if run.slept and any(isinstance(each, events.CancelRequested) for found in page for each in found.inputs):
                 run.in_doubt = True
+            page = await reader.next_page() if reader.last_event < row.last_event else []
         reader.check_end(row)
         run.time_ms, run.code = reader.time_ms, reader.code
-
-    async def _take_mail(self, run: ActiveRun) -> set[int]:
-        """Hand the run its messages and the outcomes that wait for it; the activities that have a task row."""
-        for message in await self._store.read_inbox(run.chain_key):
-            take_message(run, message)
-        tasks = await self._store.read_tasks(run.run_key)
-        for task in tasks:
-            take_outcome(run, task)
-        return {task.event_id for task in tasks}
 
     def _take_lost(self, run: ActiveRun, with_row: set[int]) -> None:
         """What became of eager attempts that died with their worker: pending activities that have no row."""

@@ -13,10 +13,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 
 import psycopg
+from msgspec.structs import replace
 from psycopg import errors as pg
 
 from pledger.engine.port.answers import Answer
 from pledger.engine.port.operations import Append, Operation
+from pledger.engine.port.records import StoredRun
 from pledger.engine.port.verbs import Store
 from pledger.errors import StoreUnavailableError
 from pledger.store.memory import State
@@ -249,6 +251,14 @@ class ServerStore(SimulatedStore):
     async def _pause(self, side: str, verb: str, detail: tuple[object, ...]) -> None:
         await super()._pause(side, verb, detail)
         (self._reader if verb in READS else self._writer).check()
+
+    async def read_stored_runs(self, run_keys: Sequence[int], limit: int) -> list[StoredRun]:
+        """As the server does, statement by statement: others write between them. Histories come last."""
+        before = await super().read_stored_runs(run_keys, 0)
+        return [
+            replace(now, messages=then.messages, tasks=then.tasks)
+            for then, now in zip(before, await super().read_stored_runs(run_keys, limit), strict=True)
+        ]
 
     # Hints ------------------------------------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ READS: Final = frozenset(
         "read_run",
         "read_statuses",
         "read_history",
+        "read_stored_runs",
         "read_last_transitions",
         "list_runs",
         "count_runs",

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from pledger.engine.loading import HistoryReader
+from pledger.engine.loading import PAGE, HistoryReader, Loader
+from pledger.engine.port.operations import Release
+from pledger.engine.port.records import RunRow
+from pledger.errors import CorruptHistoryError
 from pledger.history.transition import StoredTransition, Transition, checksum
 from pledger.store.sqlite import ledger, mailbox
 from pledger.store.sqlite.log import Log
@@ -62,6 +66,26 @@ def checksums_are_ignored(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(HistoryReader, "check_end", lambda self, row: setattr(self, "head", row.head))
 
 
+def damage_concerns_all_who_are_loaded(patch: pytest.MonkeyPatch) -> None:
+    """Runs that are brought into memory by one question share what is wrong with one of them."""
+    rule = Loader._load
+
+    async def load(self: Loader, rows: Sequence[RunRow], back: list[Release]) -> list[RunRow]:
+        found = await self._store.read_stored_runs([row.run_key for row in rows], PAGE)
+        for row, stored in zip(rows, found, strict=True):
+            reader = HistoryReader(self._store, row.run_key, row.run_id)
+            try:
+                for each in stored.transitions:
+                    reader.take(each)
+            except CorruptHistoryError as error:
+                for each_row in rows:
+                    self._given_up(each_row, error, 1)
+                return []
+        return await rule(self, rows, back)
+
+    patch.setattr(Loader, "_load", load)
+
+
 # The statements ---------------------------------------------------------------------------------------------------
 
 
@@ -111,6 +135,13 @@ REVERTS = [
     Revert(a_log_is_not_mended, LOST, FAILING, **SQLITE),
     Revert(a_log_is_trusted_at_first, LOST, Faults(power_loss=0.3, disk_sync_error=0.3, kill=1.0), **SQLITE),
     Revert(checksums_are_ignored, DAMAGED, Faults(bit_flip=0.5, kill=0.3, restart=0.3), **SQLITE),
+    Revert(
+        damage_concerns_all_who_are_loaded,
+        ("no run blocks",),
+        Faults(bit_flip=0.5, kill=0.3, restart=0.3),
+        ("sleeper",) * 6,
+        **SQLITE,
+    ),
     Revert(
         statements_know_no_fence,
         ("no write with an old fence", "one writer per run"),

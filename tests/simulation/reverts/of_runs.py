@@ -175,7 +175,7 @@ def eviction_leaves_the_rest_to_a_collector(patch: pytest.MonkeyPatch) -> None:
 
 def slow_at_the_end_of_loads(self: Weather, verb: str, faults: Faults) -> Awaitable[None] | None:
     draw = self._dice.random
-    return asyncio.sleep(draw() * 30) if verb == "read_tasks" and draw() < faults.slow_store else None
+    return asyncio.sleep(draw() * 30) if verb == "read_stored_runs" and draw() < faults.slow_store else None
 
 
 #: One worker that loses its lease again and again, and a store whose answers at the end of a load may outlast that: a

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 import msgspec
 
 from pledger.history.placement import LimitRule
+from pledger.history.transition import StoredTransition
 
 if TYPE_CHECKING:
     from pledger.engine.port.pauses import Pause
@@ -199,6 +200,19 @@ class Mail(Record, frozen=True):
     messages: tuple[Message, ...] = ()
     outcomes: tuple[TaskRow, ...] = ()
     requests: tuple[Request, ...] = ()
+
+
+class StoredRun(Record, frozen=True):
+    """What a worker needs of a run, besides its row, to bring it into memory.
+
+    transitions: the first of its history, in order. messages: of its inbox, in the order of their acceptance. tasks:
+    its task rows, in the order of their events.
+    """
+
+    run_key: int
+    transitions: tuple[StoredTransition, ...] = ()
+    messages: tuple[Message, ...] = ()
+    tasks: tuple[TaskRow, ...] = ()
 
 
 class LimitRow(Record, frozen=True):

@@ -24,6 +24,7 @@ from pledger.engine.port.records import (
     RunRow,
     RunStatus,
     SessionRow,
+    StoredRun,
     TaskRow,
 )
 from pledger.engine.port.retention import Retention
@@ -55,6 +56,15 @@ class Ledger(Protocol):
 
     async def read_history(self, run_key: int, after_event: int = 0, limit: int = 1000) -> list[StoredTransition]:
         """The next at most `limit` transitions whose first event is after `after_event`, in order."""
+        ...
+
+    async def read_stored_runs(self, run_keys: Sequence[int], limit: int) -> list[StoredRun]:
+        """Each of these runs, in their order, with at most `limit` transitions. As few questions as can be, however
+        many runs: a worker asks for hundreds when it takes over those of another one, or many are due at once.
+
+        Not of one moment; but the histories are read last. So where one ends as the run's row says, the run has not
+        gone on since its messages and tasks were read. A run that is not there has nothing.
+        """
         ...
 
     async def read_last_transitions(self, run_key: int) -> list[StoredTransition]:

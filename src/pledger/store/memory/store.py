@@ -39,6 +39,7 @@ from pledger.engine.port.records import (
     RunRow,
     RunStatus,
     SessionRow,
+    StoredRun,
     TaskRow,
 )
 from pledger.engine.port.retention import Finished, Place
@@ -48,6 +49,7 @@ from pledger.history.transition import StoredTransition
 from pledger.store.memory import (
     dependencies,
     ledger,
+    loads,
     losses,
     mail,
     mailbox,
@@ -127,6 +129,9 @@ class MemoryStore(MemoryHandle, MemoryTransactions):
 
     async def read_history(self, run_key: int, after_event: int = 0, limit: int = 1000) -> list[StoredTransition]:
         return await self._call(ledger.read_history, run_key, after_event, limit)
+
+    async def read_stored_runs(self, run_keys: Sequence[int], limit: int) -> list[StoredRun]:
+        return await self._call(loads.read_stored_runs, run_keys, limit)
 
     async def read_last_transitions(self, run_key: int) -> list[StoredTransition]:
         return await self._call(ledger.read_last_transitions, run_key)

@@ -10,6 +10,7 @@ from pledger.store.sqlfiles import load_migrations, load_queries
 _SUBJECTS: Final = (
     "commit",
     "ledger",
+    "loads",
     "mail",
     "mailbox",
     "tasks",

@@ -16,6 +16,7 @@ from pledger.store.postgres.dependencies import PostgresDependencies
 from pledger.store.postgres.handle import OPENING_PATIENCE_S
 from pledger.store.postgres.ledger import PostgresLedger
 from pledger.store.postgres.links import timeline
+from pledger.store.postgres.loads import PostgresLoads
 from pledger.store.postgres.losses import PostgresLosses
 from pledger.store.postgres.mail import PostgresMail
 from pledger.store.postgres.mailbox import PostgresMailbox
@@ -42,6 +43,7 @@ class PostgresStore(
     PostgresLedger,
     PostgresMailbox,
     PostgresMail,
+    PostgresLoads,
     PostgresTasks,
     PostgresQueues,
     PostgresDependencies,

@@ -20,6 +20,7 @@ from pledger.store.sqlite.dependencies import SqliteDependencies
 from pledger.store.sqlite.files import file_system
 from pledger.store.sqlite.host import MACHINE, Host
 from pledger.store.sqlite.ledger import SqliteLedger
+from pledger.store.sqlite.loads import SqliteLoads
 from pledger.store.sqlite.losses import SqliteLosses
 from pledger.store.sqlite.mail import SqliteMail
 from pledger.store.sqlite.mailbox import SqliteMailbox
@@ -40,6 +41,7 @@ class SqliteStore(
     SqliteLedger,
     SqliteMailbox,
     SqliteMail,
+    SqliteLoads,
     SqliteTasks,
     SqliteQueues,
     SqliteDependencies,

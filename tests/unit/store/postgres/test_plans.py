@@ -152,6 +152,8 @@ def _above(plan: str, end: int, indent: int) -> str:
         ("read_inbox", "message_unsettled", r"\(chain_key = "),
         ("waiting_messages", "message_unsettled", r"\(chain_key = "),
         ("waiting_outcomes", "task_pkey", r"\(run_key = ANY"),
+        ("tasks_of_runs", "task_pkey", r"\(run_key = ANY"),
+        ("histories_of_runs", "history_pkey", r"\(run_key = "),
         ("open_requests", "request_open", r"\(run_key = ANY"),
         ("orphan_runs", "run_owned", r"\(owner = ANY"),
         ("orphan_tasks", "task_owned", r"\(owner = ANY"),
