@@ -181,10 +181,24 @@ async def test_tables_can_be_looked_at_and_made(sqlite_shop: Shop) -> None:
         assert [name for _, name, *_ in columns] == ["id", "shop_order"]
 
 
+async def test_a_file_that_cannot_be_opened_is_the_ledgers_failure(
+    sqlite_shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of any other call: the connection of a transaction is one more than those that are open."""
+
+    def connect_guest(*_: object, **__: object) -> None:
+        raise apsw.CantOpenError("unable to open database file")
+
+    async with sqlite_shop.ledger.connect() as client, client.connection() as connection:
+        monkeypatch.setattr("pledger.store.sqlite.guest.connect_guest", connect_guest)
+        with pytest.raises(StoreUnavailableError, match=r"ledger.*unable to open database file"):
+            await client.start_workflow(fulfil, "o-1", id="o-1", connection=connection)
+
+
 async def test_a_transaction_that_keeps_others_from_writing_is_ended(
     sqlite_shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pledger.store.sqlite.transactions.OPEN_MAX_S", 0.05)
+    monkeypatch.setattr("pledger.store.sqlite.guest.OPEN_MAX_S", 0.05)
     async with sqlite_shop.ledger.connect() as client:
 
         async def wait_for_itself() -> None:
@@ -201,7 +215,7 @@ async def test_a_transaction_that_keeps_others_from_writing_is_ended(
 async def test_an_endless_statement_of_a_thread_is_ended_too(
     sqlite_shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pledger.store.sqlite.transactions.OPEN_MAX_S", 0.05)
+    monkeypatch.setattr("pledger.store.sqlite.guest.OPEN_MAX_S", 0.05)
     async with sqlite_shop.ledger.connect() as client:
         transaction = client.internals.store.blocking_transaction()
         endless = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"

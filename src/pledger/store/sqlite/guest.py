@@ -22,6 +22,7 @@ from pledger.store.sqlite.failures import store_failure
 from pledger.store.sqlite.writer import Cursor, PhaseHook
 
 T = TypeVar("T")
+Op = TypeVar("Op")
 
 #: For how long a transaction may keep others from writing, in seconds: less than half of a worker's usual lease, whose
 #: heartbeat waits for it too.
@@ -62,7 +63,8 @@ class Result(NamedTuple):
 
 
 class Guest:
-    """loop: whose timer ends it when it has been open for `open_max_s`. hook: called around its COMMIT.
+    """loop: whose timer ends it when it has been open for `open_max_s`, or OPEN_MAX_S if that is less. hook:
+    called around its COMMIT.
 
     Its methods may be called from any thread; they block.
     """
@@ -73,13 +75,13 @@ class Guest:
         loop: asyncio.AbstractEventLoop,
         *,
         durable: bool,
-        open_max_s: float = OPEN_MAX_S,
+        open_max_s: float | None = None,
         hook: PhaseHook | None = None,
     ) -> None:
         self.database = database
         self._loop = loop
         self._durable = durable
-        self._open_max_s = open_max_s
+        self._open_max_s = OPEN_MAX_S if open_max_s is None else min(open_max_s, OPEN_MAX_S)
         self._hook = hook
         self._lock = threading.Lock()
         self._connection: apsw.Connection | None = None
@@ -96,7 +98,10 @@ class Guest:
             self._check()
             if self._connection is not None:
                 return
-            connection = connect_guest(Path(self.database.path), self.database.host.vfs, durable=self._durable)
+            try:
+                connection = connect_guest(Path(self.database.path), self.database.host.vfs, durable=self._durable)
+            except apsw.Error as error:
+                raise store_failure(error, self.database.path) from error
             log = self.database.writer.log
             try:
                 connection.set_busy_timeout(wait_ms)
@@ -133,7 +138,7 @@ class Guest:
                 self._end_if_rolled_back(connection)
             return Result(rows, connection.changes() if connection.total_changes() != before else 0)
 
-    def write(self, job: Callable[[Cursor], T]) -> T:
+    def write(self, rule: Callable[[Cursor, Op], T], operation: Op) -> T:
         """What the store itself writes in it: whole, or not at all."""
         with self._lock:
             connection = self._opened()
@@ -143,7 +148,7 @@ class Guest:
             try:
                 cursor.execute("SAVEPOINT pledger_operation", ())
                 try:
-                    result = job(cursor)
+                    result = rule(cursor, operation)
                 except BaseException:
                     if connection.in_transaction:
                         cursor.execute("ROLLBACK TO pledger_operation", ())

@@ -14,7 +14,7 @@ from pledger.engine.port.operations import FinishTask, StartRun
 from pledger.errors import PledgerError, StoreUnavailableError, UsageError
 from pledger.store.sqlite import ledger, tasks
 from pledger.store.sqlite.failures import operation_failure
-from pledger.store.sqlite.guest import OPEN_MAX_S, Guest, Result
+from pledger.store.sqlite.guest import Guest, Result
 from pledger.store.sqlite.handle import SqliteHandle
 
 Bindings: TypeAlias = Sequence[Any] | Mapping[str, Any]
@@ -158,7 +158,7 @@ class BlockingSqliteTransaction:
 
 
 def _finish(guest: Guest, finish: FinishTask) -> Reply:
-    reply = guest.write(lambda cursor: tasks.finish_task(cursor, finish))
+    reply = guest.write(tasks.finish_task, finish)
     assert isinstance(reply, Reply)
     if reply is Reply.WON:
         guest.commit()
@@ -183,7 +183,7 @@ class SqliteTransactions(SqliteHandle):
             raise UsageError(f"connection={connection!r} is one to {guest.database.path}, not to {self._database.path}")
         await begin(guest, connection._wait_ms)  # noqa: SLF001 - as above
         try:
-            return guest.write(lambda cursor: ledger.start_run(cursor, operation))
+            return guest.write(ledger.start_run, operation)
         except PledgerError:
             raise
         except Exception as error:
@@ -215,6 +215,6 @@ class SqliteTransactions(SqliteHandle):
             self._database,
             asyncio.get_running_loop(),
             durable=self._durable,
-            open_max_s=OPEN_MAX_S if open_max_s is None else min(open_max_s, OPEN_MAX_S),
+            open_max_s=open_max_s,
             hook=self._around_commit,
         )
