@@ -79,6 +79,14 @@ class JumpingLoop(asyncio.SelectorEventLoop):
         self._threads += 1
         future.add_done_callback(self._thread_done)
 
+    async def shutdown_default_executor(self, *args: Any, **keywords: Any) -> None:
+        """Asyncio waits for the threads in one of its own, which holds the clock as they did."""
+        self._threads += 1
+        try:
+            await super().shutdown_default_executor(*args, **keywords)
+        finally:
+            self._threads -= 1
+
     def _thread_done(self, _: asyncio.Future[Any]) -> None:
         self._threads -= 1
 
