@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pledger.engine.port.answers import Answer
+from pledger.engine.port.answers import Answer, Reply
 from pledger.engine.port.lanes import Claim, took_nothing
 from pledger.engine.port.operations import Operation
 from pledger.engine.port.records import Outlook
 from pledger.engine.port.verbs import Store
+from pledger.errors import StoreUnavailableError
 from pledger.store.memory import MemoryStore, State
 from pledger.store.memory.store import commit
 from pledger.testing import circuits
 from pledger.testing.audit import CLAIMS
+from pledger.testing.model_transactions import BlockingModelTransaction, ModelTransaction, Tables, let_go
 from pledger.testing.notes import in_short
 from pledger.testing.views import StateView
 from pledger.testing.weather import Weather
@@ -60,6 +62,10 @@ class Ledger(Protocol):
     def state(self) -> State: ...
     @property
     def has_open_runs(self) -> bool: ...
+    def rows(self, table: str) -> list[tuple[Any, ...]]:
+        """What transactions of users have written to a table of theirs, in the order of the commits."""
+        ...
+
     def open(self, process: Process) -> Store:
         """The handle of a process. Raises StoreError."""
         ...
@@ -113,14 +119,19 @@ class MemoryLedger:
         self.state = State(clock=clock)
         self.is_full = False
         self.is_locked = False
+        self.tables = Tables()
         self._handles: dict[Process, SimulatedStore] = {}
 
     @property
     def has_open_runs(self) -> bool:
         return bool(self.state.open_runs)
 
+    def rows(self, table: str) -> list[tuple[Any, ...]]:
+        return self.tables.rows.get(table, [])
+
     def open(self, process: Process) -> Store:
-        handle = self._handles[process] = SimulatedStore(process, process.surroundings.auditor, self.state)
+        auditor = process.surroundings.auditor
+        handle = self._handles[process] = SimulatedStore(process, auditor, self.state, tables=self.tables)
         return handle
 
     def kill(self, process: Process) -> None:
@@ -160,8 +171,11 @@ class MemoryLedger:
 class SimulatedStore(MemoryStore):
     """A process's handle on a ledger in memory: every operation of a batch is shown to the auditor."""
 
-    def __init__(self, process: Process, auditor: Auditor, state: State, weather: Weather | None = None) -> None:
+    def __init__(
+        self, process: Process, auditor: Auditor, state: State, weather: Weather | None = None, *, tables: Tables
+    ) -> None:
         super().__init__(state, weather or Weather(process))
+        self._tables = tables
         self._process = process
         self._auditor = auditor
         self._view = StateView(state)
@@ -175,6 +189,43 @@ class SimulatedStore(MemoryStore):
             self._auditor.judge(operation, sessions, functools.partial(_commit_one, state, operation), self._view)
             for operation in batch
         ]
+
+    # Transactions of users --------------------------------------------------------------------------------------------
+
+    in_weather = MemoryStore._pause  # noqa: SLF001 - whatever becomes of the connections that the other verbs have
+
+    def in_weather_blocking(self, side: str, verb: str, detail: tuple[object, ...]) -> None:
+        self._check_open()
+        let_go(self._consult(side, verb, detail))
+        if self._killed:
+            raise StoreUnavailableError("This handle was killed.")
+
+    def write_beside(self, batch: Sequence[Operation], write: Callable[[], None]) -> list[Answer]:
+        """A batch, and what is not the ledger's if all of it is won."""
+
+        def commit(state: State, batch: Sequence[Operation]) -> list[Answer]:
+            answers = self._write(state, batch)
+            if all(answer is Reply.WON for answer in answers):
+                write()
+            return answers
+
+        return self._apply(commit, batch)  # type: ignore[no-any-return]
+
+    def transaction(self, url: str | None = None, *, open_max_s: float | None = None) -> ModelTransaction:  # type: ignore[override] # noqa: ARG002 - the port's
+        return ModelTransaction(self, self._tables)
+
+    def blocking_transaction(  # type: ignore[override]
+        self,
+        url: str | None = None,  # noqa: ARG002 - the port's
+        *,
+        open_max_s: float | None = None,  # noqa: ARG002 - the port's
+    ) -> BlockingModelTransaction:
+        return BlockingModelTransaction(self, self._tables)
+
+    async def prepare_transactions(self, urls: Iterable[str | None], count: int) -> None:  # type: ignore[override]
+        """There is always room."""
+
+    # ------------------------------------------------------------------------------------------------------------------
 
     async def look(self, session_key: int, *args: Any) -> Outlook:
         outlook = await super().look(session_key, *args)

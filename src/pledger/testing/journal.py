@@ -91,7 +91,8 @@ class Program:
     """One client program: it starts a run, then does what `then` says. It begins anew when its process dies.
 
     starts_s: when it first runs. lives: how often it had to begin again since the ledger went back. seat: the process
-    that runs it, by number; namespace: of that process.
+    that runs it, by number; namespace: of that process. beside: what else it writes in the transaction of its start,
+    which is one of `Client.connection` then; None: the start is a transaction of its own.
     """
 
     workflow: Callable[..., Any] | type
@@ -102,6 +103,7 @@ class Program:
     seat: int
     namespace: str = "default"
     options: dict[str, Any] = field(default_factory=dict)
+    beside: Beside | None = None
     journal: Journal = field(default_factory=Journal)
     done: bool = False
     lives: int = 0
@@ -146,14 +148,23 @@ class Caller:
         return self.handle.run_id or ""
 
     async def start(self) -> None:
-        program = self._program
-        self._handle = await self._repeated(
-            lambda: self._client.start_workflow(
-                program.workflow, *program.args, id=program.workflow_id, **program.options
-            )
-        )
+        self._handle = await self._repeated(self._start)
         self._journal.run_ids.append(self.run_id)
         self._told(f"started as {self.run_id}")
+
+    async def _start(self) -> WorkflowHandle[Any]:
+        program, start = self._program, self._client.start_workflow
+        options = {"id": program.workflow_id, **program.options}
+        if program.beside is None:
+            return await start(program.workflow, *program.args, **options)
+        try:
+            async with self._client.connection() as connection:
+                handle = await start(program.workflow, *program.args, **options, connection=connection)
+                await program.beside(connection, handle)
+        except errors.UsageError as error:
+            # A slow store has kept it open for too long: it was rolled back.
+            raise errors.StoreUnavailableError(str(error)) from error
+        return handle
 
     async def signal(self, signal: Callable[..., Any] | str, *args: Any, message_id: str) -> bool:
         """Whether it was accepted: a closed run takes no signal."""
@@ -242,3 +253,6 @@ class Caller:
 
 Then: TypeAlias = Callable[[Caller], Awaitable[None]]
 """What a program does with its run once it is started."""
+
+Beside: TypeAlias = "Callable[[Any, WorkflowHandle[Any]], Awaitable[None]]"
+"""What a program writes in the transaction of its start: given the connection, and the handle of the run."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import traceback
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pledger import errors
@@ -26,6 +26,7 @@ from pledger.testing.scheduler import NodeClock, NodeLoop
 if TYPE_CHECKING:
     from pledger.engine.port.records import SessionRow
     from pledger.engine.port.verbs import Store
+    from pledger.engine.secrets import SecretResolver
     from pledger.machine.definitions import ActivityDefinition, WorkflowDefinition
     from pledger.machine.identity import RunIdentity
     from pledger.machine.machine import Machine
@@ -36,7 +37,8 @@ if TYPE_CHECKING:
 
 
 class Surroundings:
-    """What all processes of one simulation share. hit: counts a fault. faults, workflows: as they are now."""
+    """What all processes of one simulation share. hit: counts a fault. faults, workflows: as they are now.
+    transactions, secrets: as of an engine."""
 
     def __init__(
         self,
@@ -48,6 +50,8 @@ class Surroundings:
         hit: Callable[[str], None],
         workflows: Callable[[], list[WorkflowDefinition]],
         activities: Callable[[str, int], list[ActivityDefinition[Any, Any]]],
+        transactions: Mapping[str, str | None] | None = None,
+        secrets: Sequence[SecretResolver] = (),
     ) -> None:
         self.scheduler = scheduler
         self.ledger = ledger
@@ -56,6 +60,8 @@ class Surroundings:
         self.hit = hit
         self.workflows = workflows
         self.activities = activities
+        self.transactions = transactions
+        self.secrets = secrets
 
 
 class _Unwatched(Watchdog):
@@ -234,6 +240,8 @@ class Process:
             heart=LoopHeart(self.loop),
             watchdog=_Unwatched(),
             randomness=fork(self.dice),
+            transactions=self.surroundings.transactions,
+            secrets=self.surroundings.secrets,
         )
 
     async def _run(self, program: Program, client: Client) -> None:

@@ -25,11 +25,13 @@ from pledger.store.memory import State
 from pledger.store.memory.store import commit
 from pledger.store.postgres.commit import Committer, Doubt
 from pledger.store.postgres.failures import is_of_the_connection
+from pledger.store.postgres.handed_out import OPEN_MAX_S
 from pledger.store.postgres.handle import PATIENCE_S, PostgresHandle
 from pledger.store.postgres.news import Interest
 from pledger.store.postgres.patience import until_nobody_is_in_the_way, write_patiently
 from pledger.testing.handles import MemoryLedger, SimulatedStore
 from pledger.testing.server_links import READ_MARK, Ear, Link, lost
+from pledger.testing.server_transactions import BlockingServerTransaction, ServerTransaction
 from pledger.testing.tail import Tail, copy_of
 from pledger.testing.weather import READS, Weather
 
@@ -101,7 +103,7 @@ class ServerLedger(MemoryLedger):
     def stop_following(self, witnesses: Sequence[Witness]) -> bool:
         if self._tail is not None:
             return False
-        self._tail = Tail(self.state, self.marks, witnesses)
+        self._tail = Tail(self.state, self.marks, [*witnesses, self.tables])
         return True
 
     def fail_over(self) -> bool:
@@ -177,7 +179,7 @@ class ServerStore(SimulatedStore):
 
     def __init__(self, ledger: ServerLedger, process: Process, auditor: Auditor, state: State) -> None:
         self._weather = ServerWeather(process)
-        super().__init__(process, auditor, state, self._weather)
+        super().__init__(process, auditor, state, self._weather, tables=ledger.tables)
         self._ledger = ledger
         self._writer, self._reader = Link(ledger, process), Link(ledger, process)
         self._committer = _Committer(self, process.name)
@@ -203,7 +205,7 @@ class ServerStore(SimulatedStore):
         if mark is not None:
             committer.doubt = Doubt(transaction, mark, answers)
         if self._weather.outlives("commit"):
-            if self._process.dice.random() < 0.5:  # noqa: PLR2004 - else it is rolled back
+            if self.toss():  # else it is rolled back
                 self._ledger.later(transaction, lambda: self._write_marked(batch, mark, answers))
             else:
                 answers[:] = commit(copy_of(self.state), batch)
@@ -213,6 +215,24 @@ class ServerStore(SimulatedStore):
         await self._pause("after", "commit", (batch,))
         committer.is_there()
         return answers
+
+    def outlives(self, verb: str) -> bool:
+        """Whether the connection is lost in the midst of it."""
+        return self._weather.outlives(verb)
+
+    def toss(self) -> bool:
+        return self._process.dice.random() < 0.5  # noqa: PLR2004 - a coin
+
+    def transaction(self, url: str | None = None, *, open_max_s: float | None = None) -> ServerTransaction:  # type: ignore[override] # noqa: ARG002 - the port's
+        return ServerTransaction(self, self._ledger, OPEN_MAX_S if open_max_s is None else open_max_s)
+
+    def blocking_transaction(  # type: ignore[override]
+        self,
+        url: str | None = None,  # noqa: ARG002 - the port's
+        *,
+        open_max_s: float | None = None,  # noqa: ARG002 - the port's
+    ) -> BlockingServerTransaction:
+        return BlockingServerTransaction(self, self._ledger.tables)
 
     def _write_marked(self, batch: Sequence[Operation], mark: int | None, answers: list[Answer]) -> None:
         answers[:] = self._apply(self._write, batch)

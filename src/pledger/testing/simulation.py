@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pledger.engine.bounds import bounds_of
 from pledger.engine.limits import Limits
@@ -34,12 +34,15 @@ from pledger.testing.fault_plan import FaultPlan
 from pledger.testing.faults import Faults
 from pledger.testing.handles import Ledger, MemoryLedger
 from pledger.testing.invariants import ALL, Invariant
-from pledger.testing.journal import Program, Then
+from pledger.testing.journal import Beside, Program, Then
 from pledger.testing.operator import Operator
 from pledger.testing.process import Surroundings
 from pledger.testing.scheduler import LivelockError, Scheduler
 from pledger.testing.seats import Seats
 from pledger.testing.world import World
+
+if TYPE_CHECKING:
+    from pledger.engine.secrets import SecretResolver
 
 #: Faults happen for so long at most (virtual seconds).
 FAULTS_LAST_S: Final = 60.0
@@ -75,7 +78,8 @@ class Simulation:
     and new code work side by side. Runs of these may block meanwhile, and must go on in the end.
     retention: how long finished runs are kept, where the workflow says nothing else.
     store: "memory", "sqlite" for the real store on a simulated disk, or "postgres" for a model of that store, with its
-    connections, hints and fail-overs. durability: as in `connect`, of that one.
+    connections, hints and fail-overs. durability: as in `connect`, of that one. secrets: as in `Worker`. What
+    transactions of activities write is in `rows`.
     state: the ledger, as dictionaries. world: the outside. workflows: those of the end, by name. programs: the client
     programs with what they were told. hits: how often each fault happened. checked: how often each rule was held
     against what had happened. digest: equal for equal executions. now_s:
@@ -99,6 +103,7 @@ class Simulation:
         retention: timedelta = RETENTION,
         store: str = "memory",
         durability: str = "power",
+        secrets: Sequence[SecretResolver] = (),
     ) -> None:
         if workers < len(namespaces):
             raise UsageError("a simulation needs at least one worker for each namespace")
@@ -141,6 +146,8 @@ class Simulation:
             hit=self._conditions.hit,
             workflows=lambda: list(self._workflows.values()),
             activities=lambda worker, most: [self.world.watch(each, worker, most) for each in activities],
+            transactions={each.transaction: None for each in activities if each.transaction is not None},
+            secrets=secrets,
         )
         self._seats = Seats(
             self._conditions, surroundings, self._dice, programs=self.programs, all_closed=self._all_closed
@@ -198,6 +205,10 @@ class Simulation:
     def steps(self) -> int:
         return self._scheduler.steps
 
+    def rows(self, table: str) -> list[tuple[Any, ...]]:
+        """What transactions of activities, and of clients, have written to a table of theirs, in order."""
+        return self._ledger.rows(table)
+
     def start(
         self,
         workflow: Callable[..., Any] | type,
@@ -205,14 +216,16 @@ class Simulation:
         id: str,  # noqa: A002 - the field's name for it
         then: Then | None = None,
         within_s: float = 5.0,
+        beside: Beside | None = None,
         **options: Any,
     ) -> Program:
         """Have a client program start a run at some moment of the first `within_s`, and wait for its end.
 
-        then: what it does with the run meanwhile. options: as in `Client.start_workflow`.
+        then: what it does with the run meanwhile. beside: what it writes in the transaction of its start, on a store
+        that has tables of users (store="sqlite"). options: as in `Client.start_workflow`.
         """
         seat, namespace = self._seats.draw_place()
-        program = Program(workflow, args, id, then, self._dice.random() * within_s, seat, namespace, options)
+        program = Program(workflow, args, id, then, self._dice.random() * within_s, seat, namespace, options, beside)
         self.programs.append(program)
         return program
 

@@ -16,19 +16,19 @@ import tempfile
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
+from weakref import WeakSet
 
 import apsw
 
 from pledger.engine.port.answers import Answer, Started
 from pledger.engine.port.lanes import took_nothing
 from pledger.engine.port.operations import Operation
-from pledger.engine.port.pauses import Pause
-from pledger.engine.port.records import RunRow
 from pledger.engine.port.verbs import Store
 from pledger.errors import PledgerError, StoreError, StoreUnavailableError
 from pledger.store.memory import State
 from pledger.store.sqlite.commit import WRITERS, write_batch
 from pledger.store.sqlite.database import Database, enter_database
+from pledger.store.sqlite.guest import Guest
 from pledger.store.sqlite.host import Host
 from pledger.store.sqlite.store import SqliteStore
 from pledger.store.sqlite.writer import Cursor, LockedError
@@ -36,12 +36,19 @@ from pledger.testing.audit import CLAIMS
 from pledger.testing.disk import Disk
 from pledger.testing.disk_vfs import DiskVfs, Peace
 from pledger.testing.disk_weather import DiskWeather
+from pledger.testing.model_transactions import let_go
 from pledger.testing.notes import in_short
-from pledger.testing.sqlite_views import SqliteView, read_state
+from pledger.testing.sqlite_transactions import (
+    BlockingSimulatedTransaction,
+    Seen,
+    SimulatedTransaction,
+    WatchedGuest,
+)
+from pledger.testing.sqlite_views import Moment, SqliteView, read_state, read_tables
 from pledger.testing.weather import READS, Weather
 
 if TYPE_CHECKING:
-    from pledger.testing.audit import Auditor, Sight
+    from pledger.testing.audit import Auditor
     from pledger.testing.handles import Witness
     from pledger.testing.process import Process
 
@@ -81,6 +88,7 @@ class SqliteLedger:
         self._graves: list[tuple[DiskVfs, list[SimulatedSqliteStore]]] = []
         self._power_is_lost = False
         self._seen: tuple[int, State] | None = None
+        self._tables: dict[str, list[tuple[Any, ...]]] | None = None
         self._locker: apsw.Connection | None = None
 
     # Processes --------------------------------------------------------------------------------------------------------
@@ -129,6 +137,16 @@ class SqliteLedger:
             assert not self._places, "a power cut leaves nobody alive"
             self._power_is_lost = False
             self.disk.lose_power(self._dice)
+
+    def rows(self, table: str) -> list[tuple[Any, ...]]:
+        """As they are at the end, once that has come."""
+        tables = self._read_tables() if self._tables is None else self._tables
+        return tables.get(table, [])
+
+    def _read_tables(self) -> dict[str, list[tuple[Any, ...]]]:
+        self._close_graves()
+        with self._looking() as connection:
+            return read_tables(lambda sql, bindings: connection.execute(sql, bindings).fetchall())
 
     # Somebody else's lock ---------------------------------------------------------------------------------------------
 
@@ -205,7 +223,7 @@ class SqliteLedger:
         """A power cut after the end takes nothing away, and the file is sound."""
         before = self.state
         self.disk.lose_power(self._dice)
-        after = self.state
+        after, self._tables = self.state, self._read_tables()
         self._auditor.setbacks.recovered(after)
         self._auditor.checks("nothing acknowledged is lost", "the file is sound")
         found = []
@@ -247,7 +265,8 @@ class SimulatedSqliteStore(SqliteStore):
         self._vfs = vfs
         self._killed = False
         self._weather = Weather(process, has_disk=True)
-        self._witnessed: list[tuple[Sight, Answer, Moment]] = []
+        self._witnessed: list[Seen] = []
+        self._guests: WeakSet[WatchedGuest] = WeakSet()
         self._view = SqliteView(database.rows)
         self._rules = dict.fromkeys(WRITERS, self._witness)
         super().__init__(database, on_commit=self._on_commit_of_batch, **options)
@@ -264,13 +283,15 @@ class SimulatedSqliteStore(SqliteStore):
         if self._closed:
             return
         self._closed = True
+        for guest in self._guests:
+            guest.bury()
         with contextlib.suppress(apsw.Error, StoreError):
             self._database.leave()
 
     # Commits ----------------------------------------------------------------------------------------------------------
 
     def commit(self, batch: Sequence[Operation]) -> asyncio.Future[list[Answer]]:
-        return asyncio.get_running_loop().create_task(self._around("commit", self._commit, (batch,)))
+        return asyncio.get_running_loop().create_task(self.around("commit", self._commit, (batch,)))
 
     async def _commit(self, batch: Sequence[Operation]) -> list[Answer]:
         path = self._database.path
@@ -281,6 +302,13 @@ class SimulatedSqliteStore(SqliteStore):
             self._witnessed.clear()
 
     def _witness(self, cursor: Cursor, operation: Operation) -> Answer:
+        seen = self._see(cursor, operation)
+        # A batch may be written again, after a roll-back: what counts is the last time.
+        self._witnessed = [each for each in self._witnessed if each.sight.operation is not operation]
+        self._witnessed.append(seen)
+        return seen.answer
+
+    def _see(self, cursor: Cursor, operation: Operation) -> Seen:
         view = SqliteView(cursor.rows)
         with self._vfs.calm():
             sight = self._auditor.look(operation, set(self._process.sessions), view)
@@ -291,49 +319,87 @@ class SimulatedSqliteStore(SqliteStore):
             answer = error
         run_key = answer.run_key if isinstance(answer, Started) else sight.run_key
         with self._vfs.calm():
-            # A batch may be written again, after a roll-back: what counts is the last time.
-            self._witnessed = [each for each in self._witnessed if each[0].operation is not operation]
-            self._witnessed.append((sight, answer, Moment(view, run_key)))
-        return answer
+            return Seen(sight, answer, Moment(view, run_key))
 
     def _on_commit_of_batch(self, phase: Literal["before", "after"], _: int) -> None:
         if phase == "after":
-            for sight, answer, moment in self._witnessed:
-                self._auditor.conclude(sight, answer, moment)
-            for sight, _answer, moment in {each[0].run_key: each for each in self._witnessed}.values():
-                self._auditor.check_waker(sight.run_key, moment)
+            self._conclude(self._witnessed)
+
+    def _conclude(self, seen: Sequence[Seen]) -> None:
+        for sight, answer, moment in seen:
+            self._auditor.conclude(sight, answer, moment)
+        for sight, _answer, moment in {each.sight.run_key: each for each in seen}.values():
+            self._auditor.check_waker(sight.run_key, moment)
+
+    # Transactions of users --------------------------------------------------------------------------------------------
+
+    def transaction(self, url: str | None = None, *, open_max_s: float | None = None) -> SimulatedTransaction:  # type: ignore[override]
+        return SimulatedTransaction(self, super().transaction(url, open_max_s=open_max_s))
+
+    def blocking_transaction(  # type: ignore[override]
+        self, url: str | None = None, *, open_max_s: float | None = None
+    ) -> BlockingSimulatedTransaction:
+        return BlockingSimulatedTransaction(self, super().blocking_transaction(url, open_max_s=open_max_s))
+
+    def _new_guest(self, open_max_s: float | None) -> Guest:
+        guest = WatchedGuest(
+            self._database,
+            asyncio.get_running_loop(),
+            durable=self._durable,
+            open_max_s=open_max_s,
+            hook=self._around_commit,
+        )
+        guest.watch(self._see, self._conclude)
+        self._guests.add(guest)
+        return guest
 
     # The verbs --------------------------------------------------------------------------------------------------------
 
     def renew_session(self, session_key: int, lease_ms: int) -> int | None:
         self._weather.before("renew_session", ())
-        if self._killed:
-            raise StoreUnavailableError("This handle was killed.")
+        self._check_alive()
         answer = super().renew_session(session_key, lease_ms)
         self._weather.after("renew_session", ())
         return answer
 
-    async def _around(self, verb: str, plain: Callable[..., Awaitable[Any]], args: tuple[Any, ...]) -> Any:
+    async def around(self, verb: str, plain: Callable[..., Awaitable[Any]], args: tuple[Any, ...]) -> Any:
         await self._pause(self._weather.before(verb, args))
         try:
             result = await plain(*args)
-        except LockedError:
-            self._process.surroundings.hit("locked")
+        except Exception as error:
+            if isinstance(error, LockedError):
+                self._process.surroundings.hit("locked")
+            await self._unless_killed()
             raise
-        finally:
-            if self._killed:
-                await asyncio.get_running_loop().create_future()  # for ever
+        await self._unless_killed()
         self._told(verb, args, result)
         await self._pause(self._weather.after(verb, args))
         if verb == "look":
             self._auditor.owner_looked(self._process, args[0], result)
         return result
 
+    def around_blocking(self, verb: str, plain: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        let_go(self._weather.before(verb, args))
+        self._check_alive()
+        result = plain(*args)
+        self._check_alive()
+        self._told(verb, args, result)
+        let_go(self._weather.after(verb, args))
+        self._check_alive()
+        return result
+
+    def _check_alive(self) -> None:
+        if self._killed:
+            raise StoreUnavailableError("This handle was killed.")
+
     async def _pause(self, pause: Awaitable[None] | None) -> None:
         if pause is not None:
             await pause
+        await self._unless_killed()
+
+    async def _unless_killed(self) -> None:
         if self._killed:
-            await asyncio.get_running_loop().create_future()
+            await asyncio.get_running_loop().create_future()  # for ever
 
     def _told(self, verb: str, args: tuple[Any, ...], result: Any) -> None:
         if verb in READS:
@@ -360,38 +426,11 @@ def _kept(state: State, as_of: State) -> list[Any]:
     return [(state.histories.get(row.run_key), state.inboxes.get(row.chain_key)) for row in kept]
 
 
-class Moment:
-    """One run as it was at one instant of a transaction."""
-
-    def __init__(self, view: SqliteView, run_key: int) -> None:
-        self._run = view.run(run_key)
-        self._tasks = view.tasks(run_key)
-        self._has_mail = self._run is not None and view.has_mail(self._run.chain_key)
-
-    def run(self, _: int) -> RunRow | None:
-        return self._run
-
-    def tasks(self, _: int) -> Any:
-        return self._tasks
-
-    def has_mail(self, _: int) -> bool:
-        return self._has_mail
-
-    def open_runs(self) -> list[int]:
-        return []
-
-    def sessions(self) -> set[int]:
-        return set()
-
-    def pauses(self) -> list[Pause]:
-        return []
-
-
 def _with_weather(verb: str) -> Callable[..., Awaitable[Any]]:
     plain = getattr(SqliteStore, verb)
 
     async def call(self: SimulatedSqliteStore, *args: Any) -> Any:
-        return await self._around(verb, plain.__get__(self), args)
+        return await self.around(verb, plain.__get__(self), args)
 
     return call
 

@@ -66,6 +66,33 @@ class SqliteView:
         return [pause_of(row) for row in self._rows(_PAUSES, ())]
 
 
+class Moment:
+    """One run as it was at one instant of a transaction."""
+
+    def __init__(self, view: SqliteView, run_key: int) -> None:
+        self._run = view.run(run_key)
+        self._tasks = view.tasks(run_key)
+        self._has_mail = self._run is not None and view.has_mail(self._run.chain_key)
+
+    def run(self, _: int) -> RunRow | None:
+        return self._run
+
+    def tasks(self, _: int) -> Any:
+        return self._tasks
+
+    def has_mail(self, _: int) -> bool:
+        return self._has_mail
+
+    def open_runs(self) -> list[int]:
+        return []
+
+    def sessions(self) -> set[int]:
+        return set()
+
+    def pauses(self) -> list[Pause]:
+        return []
+
+
 def read_state(rows: Query, clock: Callable[[], int]) -> State:
     """All of it, as dictionaries; empty where there are no tables yet."""
     state = State(clock=clock)
@@ -79,6 +106,12 @@ def read_state(rows: Query, clock: Callable[[], int]) -> State:
         state.pauses = {row[0]: pause_of(row) for row in rows(_PAUSES, ())}
         state.requests = {row[0]: Request(*row) for row in rows(_REQUESTS, ())}
     return state
+
+
+def read_tables(rows: Query) -> dict[str, Rows]:
+    """The tables of users by name, with their rows in the order in which they came."""
+    names = rows("SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT GLOB 'pledger_*'", ())
+    return {name: rows(f'SELECT * FROM "{name}" ORDER BY rowid', ()) for (name,) in names}  # noqa: S608 - it is there
 
 
 def _read_runs(state: State, rows: Query) -> None:
