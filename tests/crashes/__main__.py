@@ -18,6 +18,7 @@ from typing import Final
 
 from tests.crashes.cases import CRASHES
 from tests.crashes.life import prepare
+from tests.crashes.planted import PLANTED
 from tests.crashes.sweep import CrashFailedError, Figures, sweep
 
 #: A kill loses nothing that was written, on whatever disk: so the files lie in memory where they can.
@@ -33,7 +34,10 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=0, help="go on, seed after seed, until so many are reached")
     parser.add_argument("--folder", type=Path, default=PLACE, help="for the ledgers; those of a failure stay there")
     parser.add_argument("--json", type=Path, help="the figures go to this file, too")
+    parser.add_argument("--plant", choices=PLANTED, help="a bug that has to be found")
     asked = parser.parse_args()
+    if asked.plant:
+        PLANTED[asked.plant]()
     prepare()
     folder = Path(tempfile.mkdtemp(prefix="pledger-crashes-", dir=asked.folder))
     figures, began = Figures(), time.perf_counter()

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any, Final
 
 from pledger.machine.definitions import ActivityDefinition
 from pledger.testing.journal import Program
 from tests.crashes.apart import apart, set_apart
-from tests.reference import activities, changing, depending, further, workflows
-from tests.reference.cases import CASES, DEPENDING, FURTHER, Case
+from tests.reference import activities, changing, depending, further, shop, workflows
+from tests.reference.cases import CASES, DEPENDING, FURTHER, SHOP, Case
 from tests.reference.truths import TRUTHS, Truth
 
 ACTIVITIES: Final = [*activities.ACTIVITIES, *further.ACTIVITIES, apart]
@@ -35,17 +36,39 @@ class Crash:
         """What clients do, in each life of their process anew."""
         case = self.case
         return [
-            Program(case.workflow, case.args, case.name, case.then, 0.0, 0, options=dict(case.options))
+            Program(
+                case.workflow,
+                case.args,
+                case.name,
+                case.then,
+                0.0,
+                0,
+                options=dict(case.options),
+                beside=case.beside,
+            )
             for _ in range(case.times)
         ]
 
+    @property
+    def is_of_shop(self) -> bool:
+        """Whether its workers know the transaction and the secret of the shop."""
+        return self.case in SHOP
+
+    @property
+    def _parts(self) -> Iterator[ModuleType]:
+        """Those whose activities only their own cases have."""
+        if self.case in DEPENDING:
+            yield depending
+        if self.is_of_shop:
+            yield shop
+
     def workflows(self, *, new: bool = True) -> Sequence[Callable[..., Any] | type]:
-        more = depending.WORKFLOWS if self.case in DEPENDING else ()
+        more = [each for part in self._parts for each in part.WORKFLOWS]
         return [*WORKFLOWS, *more, *(changing.AFTER if new else changing.BEFORE)]
 
     @property
     def activities(self) -> Sequence[ActivityDefinition[Any, Any]]:
-        return [*ACTIVITIES, *(depending.ACTIVITIES if self.case in DEPENDING else ())]
+        return [*ACTIVITIES, *(each for part in self._parts for each in part.ACTIVITIES)]
 
 
 def _all() -> list[Crash]:
@@ -53,7 +76,7 @@ def _all() -> list[Crash]:
         Case("mended", changing.mended, ("one",)),
         Case("extended", changing.with_a_step_more, ("one",)),
     ]
-    still = [*CASES, *FURTHER, *DEPENDING, Case("set-apart", set_apart, ("apart",))]
+    still = [*CASES, *FURTHER, *DEPENDING, *SHOP, Case("set-apart", set_apart, ("apart",))]
     without = [each.name for each in [*still, *changed] if each.name not in TRUTHS]
     assert not without, f"say in tests/reference/truths.py how these must end: {', '.join(without)}"
     return [

@@ -26,16 +26,21 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final, Literal
 
+import psycopg
+from psycopg import sql
+
 import pledger
 from pledger import Client, Limit, RetryBudget, RetryPolicy, Worker, activity, workflow
 from pledger.engine.port.lanes import took_nothing
 from pledger.engine.port.operations import Append, Operation
 from pledger.history.events import ActivityCompleted
 from pledger.store.postgres import PostgresStore
+from pledger.store.postgres.address import parse_url
 from pledger.store.postgres.commit import Committer
 from pledger.store.postgres.writes import Writes
 from pledger.testing import replay
 from tests.engine.harness import until
+from tests.reference import shop
 
 #: Of lives, and of the last process, whose many workers must not lose theirs on a busy machine.
 LEASE: Final = timedelta(milliseconds=600)
@@ -163,9 +168,9 @@ async def charge(trial: str) -> str:
     return "charged"
 
 
-@activity.defn(retry_policy=QUICK, heartbeat_timeout=timedelta(seconds=10))
+@activity.defn(retry_policy=QUICK, heartbeat_timeout=timedelta(seconds=10), secrets=[shop.KEY])
 async def ship(trial: str) -> str:
-    activity.heartbeat("on its way")
+    activity.heartbeat(f"on its way, with {activity.secret(shop.KEY)}")
     await asyncio.sleep(0.05)
     note(trial, "ship")
     return "shipped"
@@ -206,7 +211,7 @@ async def working(client: Client, trial: str, lease: timedelta) -> Any:
     depends on something that all lives share."""
     async with (
         Worker(client, workflows=[Order], activities=[charge], task_queue=trial, lease=lease),
-        Worker(client, activities=[ship], task_queue=f"{trial} far", lease=lease),
+        Worker(client, activities=[ship], task_queue=f"{trial} far", lease=lease, secrets=[shop.Vault()]),
         Worker(client, activities=[hand_over], task_queue=f"{trial} door", lease=lease),
     ):
         yield
@@ -245,6 +250,7 @@ async def judge() -> None:
     """Ask for the same again, finish it, and look at what has become of it."""
     lines = read_diary()
     before = Counter((trial, what) for trial, what, *_ in lines)
+    look_for_secrets()
     async with pledger.connect(str(url)) as client, contextlib.AsyncExitStack() as stack:
         for point in points():
             await stack.enter_async_context(working(client, str(point), LONG_LEASE))
@@ -268,6 +274,25 @@ async def judge() -> None:
                 # Once more only where the outcome was not written yet, or nobody could tell.
                 again = 0 if point.kind in _LATE or str(point) == "after-FinishTask-1" else 1
                 assert 1 <= after[trial, step] <= 1 + again, f"{trial}: {step} was done {after[trial, step]} times"
+
+
+def look_for_secrets() -> None:
+    """In all that is there: the last heartbeats of the dead are."""
+    forms = [text for form in shop.FORMS for text in (form, form.encode().hex())]
+    address = parse_url(str(url))
+    with psycopg.connect(address.conninfo) as connection:
+        tables = connection.execute(
+            "SELECT tablename FROM pg_tables WHERE schemaname = %s", [address.schema]
+        ).fetchall()
+        beats = connection.execute(
+            sql.SQL("SELECT count(heartbeat) FROM {}").format(sql.Identifier(address.schema, "task"))
+        ).fetchone()
+        assert beats is not None
+        assert beats[0] > 0, "nobody died after a heartbeat"
+        for (table,) in tables:
+            query = sql.SQL("SELECT t::text FROM {} AS t").format(sql.Identifier(address.schema, table))
+            found = [row for (row,) in connection.execute(query) if any(form in row for form in forms)]
+            assert not found, f"no secret is in a table: {table} has {found}"
 
 
 # Lives ----------------------------------------------------------------------------------------------------------------

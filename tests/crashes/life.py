@@ -39,7 +39,7 @@ from pledger.testing.journal import Program
 from tests.crashes.cases import QUEUES, WORKFLOWS, Crash
 from tests.crashes.diary import Diary, of_kind, read
 from tests.crashes.outside import KeptWorld
-from tests.reference import changing
+from tests.reference import changing, shop
 
 Phase: TypeAlias = Literal["before", "after"]
 
@@ -217,6 +217,8 @@ class _Life:
             heart=LoopHeart(connection.loop),
             watchdog=_Unwatched(),
             randomness=random.Random(self._dice.getrandbits(64)),
+            transactions=shop.TRANSACTIONS if self._crash.is_of_shop else None,
+            secrets=[shop.Vault()] if self._crash.is_of_shop else (),
         )
 
     def _watched(self, definition: ActivityDefinition[Any, Any], worker: str) -> ActivityDefinition[Any, Any]:

@@ -18,13 +18,14 @@ from pledger.machine.definitions import WorkflowDefinition
 from pledger.testing.audit import Auditor
 from pledger.testing.invariants import ALL
 from pledger.testing.journal import Journal, Outcome, Program, Signalled
-from pledger.testing.sqlite_views import read_state
+from pledger.testing.sqlite_views import read_state, read_tables
 from pledger.testing.views import StateView
 from tests.crashes.apart import PREFIX
 from tests.crashes.cases import Crash
 from tests.crashes.diary import Line, of_kind, read
 from tests.crashes.life import LEDGER
 from tests.crashes.outside import KeptWorld
+from tests.reference import shop
 from tests.reference.truths import Ending
 
 
@@ -44,9 +45,14 @@ class Remains:
             _recall(self.lines, number, program)
         ends = [at_ms for at_ms, _ in of_kind(self.lines, "ended")]
         database = apsw.Connection(str(folder / LEDGER))
+
+        def query(sql: str, bindings: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+            return database.execute(sql, bindings).fetchall()
+
         try:
             self._check_file(database)
-            self.state = read_state(lambda sql, bindings: database.execute(sql, bindings).fetchall(), lambda: ends[-1])
+            self.state = read_state(query, lambda: ends[-1])
+            self.sold = read_tables(query).get(shop.TABLE, [])
         finally:
             database.close()
         self.auditor = Auditor(self.state.clock, self.workflows if crash.deploy else ())
@@ -76,6 +82,13 @@ class Remains:
         """What must hold at any moment."""
         for invariant in ALL:
             self.violations += invariant(self)
+        self.violations += shop.each_step_sold_once(self, self.sold)
+        self.violations += [
+            f"no secret is in a file: {path.name} has {form!r}"
+            for path in self._folder.iterdir()
+            for form in shop.FORMS
+            if form.encode() in path.read_bytes()
+        ]
         for (run_id, event_id), activity in self.world.activities.items():
             what = f"{activity.activity_type} at event {event_id} of {run_id}"
             numbers = [each.number for each in activity.attempts]
@@ -107,7 +120,7 @@ class Remains:
         value = None if result is None else workflow.signature.decode_result(result)
         effects = {what: len(receipts) for what, receipts in self.world.asked.items()}
         files = {path.name.removeprefix(PREFIX): 1 for path in self._folder.glob(f"{PREFIX}*")}
-        return Ending(row.status, value, Counter({**effects, **files}))
+        return Ending(row.status, value, Counter({**effects, **files, **shop.sales(self.sold)}))
 
 
 def _recall(lines: list[Line], number: int, program: Program) -> None:

@@ -4,6 +4,7 @@ part of the recoveries once more. How many kills that were stands at the end of 
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -37,3 +38,18 @@ def test_killed_at_every_commit(names: list[str], record_property: Callable[[str
     assert min(figures["cases"].values()) > 8
     assert figures["kills"] == figures["points"] + figures["second"]
     record_property("killed", {"cases": len(names), "kills": figures["kills"], "second": figures["second"]})
+
+
+@pytest.mark.parametrize(
+    ("name", "plant", "told"),
+    [
+        ("selling", "apart", "steps in transactions write once"),
+        ("paying", "unredacted", "no secret is in a file"),
+    ],
+)
+def test_a_planted_bug_is_found(name: str, plant: str, told: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.crashes", name, "--plant", plant, "--folder", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
+    assert done.returncode != 0
+    assert told in done.stderr
+    shutil.rmtree(tmp_path)

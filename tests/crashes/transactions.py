@@ -30,12 +30,9 @@ import psycopg
 
 import pledger
 from pledger import Client, RetryPolicy, Worker, activity, workflow
-from pledger.engine.port.answers import Reply
-from pledger.engine.port.operations import FinishTask
 from pledger.history.events import ActivityCompleted
 from pledger.store.postgres.address import parse_url
-from pledger.store.sqlite.guest import Guest
-from pledger.store.sqlite.transactions import SqliteTransaction
+from tests.crashes.planted import record_apart
 from tests.crashes.statements import Points, watch_postgres, watch_sqlite
 
 LEASE: Final = timedelta(milliseconds=200)
@@ -232,19 +229,6 @@ async def read_rows(client: Client) -> dict[str, list[int]]:
 async def _make_ledger() -> None:
     async with pledger.connect(place.url):
         pass
-
-
-def record_apart() -> None:
-    """A planted bug: what a step did is committed first, and its result afterwards."""
-    finish = SqliteTransaction.finish
-
-    async def finish_apart(self: SqliteTransaction, op: FinishTask) -> Reply:
-        await self.commit()
-        again = self._guest
-        self._guest = Guest(again.database, again._loop, durable=True)
-        return await finish(self, op)
-
-    SqliteTransaction.finish = finish_apart  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

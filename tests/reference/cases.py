@@ -8,18 +8,21 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
+from pledger import Secret
 from pledger.testing import Caller, Simulation
-from pledger.testing.journal import Then
+from pledger.testing.journal import Beside, Then
 from tests.reference import crowded as c
 from tests.reference import depending as d
 from tests.reference import further as f
+from tests.reference import shop as s
 from tests.reference import workflows as w
 
 
 @dataclass(frozen=True)
 class Case:
     """name: also the workflow id's beginning. ends: the terminal states that are right. times: how many programs start
-    it, under one id. options: of the start. early: where workers come later than clients, `then` comes before them.
+    it, under one id. options: of the start; beside: what is written in its transaction. early: where workers come later
+    than clients, `then` comes before them.
     """
 
     name: str
@@ -30,6 +33,7 @@ class Case:
     times: int = 1
     options: dict[str, Any] = field(default_factory=dict)
     early: bool = False
+    beside: Beside | None = None
 
 
 async def send_three(caller: Caller) -> None:
@@ -146,10 +150,39 @@ CROWDED = [
     Case("crowd", c.crowd, (9,)),
 ]
 
+#: Of `shop.py`, the same. The last one takes a ledger whose database has tables of others too.
+SHOP = [
+    Case("selling", s.selling, (2,)),
+    Case("selling-in-time", s.selling_in_time, (2,)),
+    Case("paying", s.paying, ("rent", Secret(s.KEY))),
+    Case("ordered", s.ordered, ("lamp",), times=2, beside=s.write_order),
+]
+
 
 def start(sim: Simulation, case: Case, number: int = 1) -> None:
     for _ in range(case.times):
-        sim.start(case.workflow, *case.args, id=f"{case.name}-{number}", then=case.then, **case.options)
+        sim.start(
+            case.workflow, *case.args, id=f"{case.name}-{number}", then=case.then, beside=case.beside, **case.options
+        )
+
+
+def shops_books_are_right(sim: Simulation) -> list[str]:
+    """Nothing to look at where no shop is simulated."""
+    return s.each_step_sold_once(sim, sim.rows(s.TABLE))
+
+
+def no_secret_is_kept(sim: Simulation) -> list[str]:
+    """In no history, no row of an attempt, and no line of the log of attempts."""
+    if not any(each.secrets for each in sim.activities.values()):
+        return []
+    sim.auditor.checks("no secret is kept")
+    state = sim.state
+    told = [
+        *(stored.body for history in state.histories.values() for stored in history),
+        *(repr(row).encode() for rows in state.tasks.values() for row in rows.values()),
+        *(record.failure or b"" for log in state.attempts.values() for record in log),
+    ]
+    return [f"no secret is kept: {row!r}" for row in told for form in s.FORMS if form.encode() in row]
 
 
 def every_run_ends_as_it_may(sim: Simulation) -> list[str]:
@@ -157,7 +190,7 @@ def every_run_ends_as_it_may(sim: Simulation) -> list[str]:
     found = []
     for row in sim.state.runs.values():
         name = row.workflow_id.rpartition("-")[0]
-        case = next(each for each in [*CASES, *FURTHER, *DEPENDING, *CROWDED] if each.name == name)
+        case = next(each for each in [*CASES, *FURTHER, *DEPENDING, *CROWDED, *SHOP] if each.name == name)
         if row.status not in case.ends and row.run_key not in sim.auditor.parked:
             found.append(f"{row.workflow_id} ended as {row.status}")
     return found

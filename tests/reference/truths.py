@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from tests.reference import shop
+
 
 @dataclass(frozen=True)
 class Ending:
@@ -163,6 +165,13 @@ def _ledgered(lines: int) -> Truth:
     return truth
 
 
+def _sold_in_time(ending: Ending) -> Iterator[str]:
+    """Both attempts may have died with their process."""
+    sold = [done(each) for each in ending.value if each != "none"]
+    yield from _differs("the number of outcomes", len(ending.value), 2)
+    yield from _differs("what was done", ending.effects, _each(sold))
+
+
 def _gave_up(ending: Ending) -> Iterator[str]:
     """Each was cancelled, or had just failed or died."""
     yield from _differs("the result", set(ending.value) | {"CancelledError"}, {"CancelledError"}, _BOTH_ENDS)
@@ -176,6 +185,9 @@ def _steps(count: int) -> list[str]:
 def _numbered(name: str, count: int) -> list[str]:
     return [f"{name} {n}" for n in range(count)]
 
+
+#: How long the bank's key is, and nothing else of it, may be told.
+_PAID = f"rent with {len(shop.VALUE)} characters"
 
 #: By the name of the case.
 TRUTHS: dict[str, Truth] = {
@@ -235,6 +247,14 @@ TRUTHS: dict[str, Truth] = {
     "early-mail": _ledgered(3),
     "asked": _ledgered(2),
     "booking": ends_with_receipts(*_numbered("book", 5), *_numbered("track", 5)),
+    "selling": ends_with_receipts("before", "stubborn", *_numbered("article", 2)),
+    "selling-in-time": _sold_in_time,
+    "paying": ends(
+        ["rent-row", f"{_PAID}-1", "secret://bank-key"],
+        "rent",
+        _PAID,
+    ),
+    "ordered": ends("lamp-row", "order", "lamp"),
     "terminated": _stopped,
     "mended": _mended,
     "extended": between(["first one", "last one"], ["first one", "between one", "last one"], "completed"),
