@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pledger import Secret
 from pledger.client import History
 from pledger.testing import Caller, replay
 from pledger.testing.journal import Then
-from tests.histories import models
+from tests.histories import models, shop
 from tests.histories import workflows as w
 
 FOLDER = Path(__file__).parent
@@ -22,6 +23,7 @@ class Case:
     """name: of the behaviour and its files. workflow: what it is replayed against.
 
     then: what the client did meanwhile. recorded_by: the code of that time, where that was another one.
+    activities: what its worker knew besides.
     """
 
     name: str
@@ -29,6 +31,7 @@ class Case:
     args: tuple[Any, ...] = ()
     then: Then | None = None
     recorded_by: Callable[..., Any] | type | None = None
+    activities: Sequence[Any] = ()
 
     @property
     def json(self) -> Path:
@@ -138,6 +141,8 @@ CASES = [
     Case("init-and-signals", w.Counter, (10,), count_up),
     Case("handler-fails-run", w.Counter, (10,), give_up),
     Case("shielded-clean-up", w.shielded_clean_up, (), cancel_twice),
+    Case("steps-in-transactions", shop.steps_in_transactions, (["chair", "table", "bed"],), activities=shop.ACTIVITIES),
+    Case("secrets-by-reference", shop.secrets_by_reference, (Secret("bank-key"),), activities=shop.ACTIVITIES),
 ]
 
 

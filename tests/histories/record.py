@@ -15,9 +15,11 @@ import msgspec
 
 from pledger.client import History
 from pledger.engine.limits import Limits
+from pledger.history import secret
 from pledger.testing import Caller, Simulation
 from tests.histories.cases import CASES, Case
 from tests.histories.models import ask_guest, change
+from tests.histories.shop import Vault
 from tests.histories.workflows import ACTIVITIES
 
 SEED: Final = 1
@@ -40,10 +42,19 @@ def record(case: Case, limits: Limits | None = None) -> bytes:
 
     workflow = case.recorded_by or case.workflow
     simulation = Simulation(
-        SEED, workflows=[workflow], activities=[*ACTIVITIES, ask_guest, change], workers=1, limits=limits or Limits()
+        SEED,
+        workflows=[workflow],
+        activities=[*ACTIVITIES, ask_guest, change, *case.activities],
+        workers=1,
+        limits=limits or Limits(),
+        secrets=[Vault()],
     )
     simulation.start(workflow, *case.args, id=case.name, then=follow, within_s=0.0)
-    simulation.run_until_idle()
+    known = secret.known.forms
+    try:
+        simulation.run_until_idle()
+    finally:
+        secret.known.forms = known  # what was learnt is forgotten: other tests know of no secret
     return _FILE.sub(rb'File \\"\1\\"', found[-1].export()) + b"\n"
 
 
