@@ -11,9 +11,21 @@ from typing import Any
 import pytest
 
 from pledger.engine.ahead import Pace
+from pledger.history import secret
 from pledger.testing import Faults, Simulation
-from tests.reference import activities, crowded, depending, further, workflows
-from tests.reference.cases import CASES, CROWDED, DEPENDING, FURTHER, Case, every_run_ends_as_it_may, start
+from tests.reference import activities, crowded, depending, further, shop, workflows
+from tests.reference.cases import (
+    CASES,
+    CROWDED,
+    DEPENDING,
+    FURTHER,
+    SHOP,
+    Case,
+    every_run_ends_as_it_may,
+    no_secret_is_kept,
+    shops_books_are_right,
+    start,
+)
 
 #: The tests of all seeds, by store.
 FILES = {"memory": "test_seeds.py", "sqlite": "test_sqlite_seeds.py", "postgres": "test_server_seeds.py"}
@@ -29,10 +41,10 @@ def prepare(seed: int, faults: Faults | None = None, cases: Sequence[Case] = (),
     if random.Random(f"retention {seed}").random() < 0.25:
         options.setdefault("retention", timedelta(seconds=2))
     namespaces = ["default", "other"][: min(workers, dice.choice([1, 2]))]
-    drawn = list(cases) or _drawn(seed, dice, is_whole=faults is None)
+    drawn = list(cases) or _drawn(seed, dice, options.get("store", "memory"), is_whole=faults is None)
     # Where a worker knows anything that is limited or depends on something, all its claims go by order and limits.
     is_limited = any(each.workflow is further.rationed for each in drawn)
-    parts = [part for part in (depending, crowded) if any(each.workflow in part.WORKFLOWS for each in drawn)]
+    parts = [part for part in (depending, crowded, shop) if any(each.workflow in part.WORKFLOWS for each in drawn)]
     further_activities = [each for each in further.ACTIVITIES if is_limited or not each.limits]
     sim = Simulation(
         seed,
@@ -50,6 +62,7 @@ def prepare(seed: int, faults: Faults | None = None, cases: Sequence[Case] = (),
         workers=workers,
         task_queues=["default", "elsewhere"],
         namespaces=namespaces,
+        secrets=[shop.Vault()] if shop in parts else (),
         **options,
     )
     for number, each in enumerate(drawn, 1):
@@ -57,7 +70,7 @@ def prepare(seed: int, faults: Faults | None = None, cases: Sequence[Case] = (),
     return sim
 
 
-def _drawn(seed: int, dice: random.Random, *, is_whole: bool) -> list[Case]:
+def _drawn(seed: int, dice: random.Random, store: str, *, is_whole: bool) -> list[Case]:
     """is_whole: the seed draws its faults too."""
     drawn = dice.sample(CASES, RUNS)
     # By dice of their own: one case more there would send every seed another way.
@@ -65,6 +78,8 @@ def _drawn(seed: int, dice: random.Random, *, is_whole: bool) -> list[Case]:
         drawn += [case("rationed")] * 2
     if is_whole and random.Random(f"dependencies {seed}").random() < 0.15:
         drawn += [case("booking")] * 2
+    if is_whole and random.Random(f"shop {seed}").random() < 0.1:
+        drawn += [each for each in SHOP if each.beside is None or store == "sqlite"]
     return drawn
 
 
@@ -76,8 +91,9 @@ def simulate(seed: int, faults: Faults | None = None, cases: Sequence[Case] = ()
         with pytest.MonkeyPatch.context() as patch:
             if faults is None and not cases and random.Random(f"ahead {seed}").random() < 0.25:
                 patch.setattr(Pace, "ahead", claim_ahead)
+            patch.setattr(secret.known, "forms", ())  # what is learnt here is to be forgotten
             sim.run_until_idle()
-        sim.check(every_run_ends_as_it_may)
+        sim.check(every_run_ends_as_it_may, shops_books_are_right, no_secret_is_kept)
     except AssertionError as error:
         if faults is None and not cases:
             file = FILES[options.get("store", "memory")]
@@ -92,4 +108,4 @@ def claim_ahead(self: Pace, at_s: float, slots: int) -> int:
 
 
 def case(name: str) -> Case:
-    return next(each for each in [*CASES, *FURTHER, *DEPENDING, *CROWDED] if each.name == name)
+    return next(each for each in [*CASES, *FURTHER, *DEPENDING, *CROWDED, *SHOP] if each.name == name)

@@ -13,6 +13,7 @@ from tests.simulation.reverts import (
     of_retention,
     of_runs,
     of_the_store,
+    of_transactions,
 )
 
 EVERY = [
@@ -26,4 +27,5 @@ EVERY = [
     *of_a_disk.REVERTS,
     *of_a_server.REVERTS,
     *of_retention.REVERTS,
+    *of_transactions.REVERTS,
 ]
