@@ -112,7 +112,10 @@ class WorkflowHandle(Generic[T]):
         """
         name, encoded = self._message("signal", signal, args)
         if message_id is not None:
-            message_id = check_id(message_id, f"the message_id of signal {name!r} to workflow {self.workflow_id!r}")
+            what_for = f"the message_id of signal {name!r} to workflow {self.workflow_id!r}"
+            message_id = check_id(message_id, what_for)
+            if not message_id:
+                raise errors.UsageError(f"{what_for} is empty, and names nothing: give one of your own, or None")
         await self._send("signal", name, encoded, message_id)
 
     async def query(self, query: Callable[..., Any] | str, *args: Any, timeout: timedelta = QUERY_TIMEOUT) -> Any:

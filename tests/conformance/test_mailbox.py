@@ -106,6 +106,14 @@ async def test_the_start_message_is_consumed_like_any_other(store: Store) -> Non
     assert await store.read_message(run.chain_key, run.run_id) is None
 
 
+async def test_a_message_may_have_the_id_of_the_run_that_has_not_begun(store: Store) -> None:
+    """Callers know that id, and the start waits in the same inbox."""
+    run = await ownerless_run(store)
+    assert await write(store, signal(run, run.run_id)) == Sent(None)
+    assert [each.kind for each in await store.read_inbox(run.chain_key)] == ["start", "signal"]
+    assert await write(store, signal(run, run.run_id)) is Reply.DUPLICATE
+
+
 async def test_a_closed_run_takes_no_message_and_keeps_none(store: Store) -> None:
     run = await owned_run(store, await open_session(store))
     await write(store, append(run, closed="failed"))

@@ -143,6 +143,17 @@ async def _seen(handle: Any, expected: list[str]) -> bool:
     return bool(await handle.query(Order.seen) == expected)
 
 
+async def test_the_id_of_the_run_names_a_message_and_an_empty_one_does_not(ledger: Ledger) -> None:
+    async with ledger.connect() as client:
+        handle = await client.start_workflow(Order, id="order-1")
+        with pytest.raises(UsageError, match=r"the message_id of signal 'note' to workflow 'order-1' is empty"):
+            await handle.signal(Order.note, "nameless", message_id="")
+        await handle.signal(Order.note, "early", message_id=handle.run_id)
+        await handle.signal(Order.finish)
+        async with ledger.worker(client, Order):
+            assert await handle.result() == ["early"]
+
+
 async def test_the_same_message_id_in_another_run_is_another_message(ledger: Ledger) -> None:
     async with ledger.connect() as client, ledger.worker(client, Order):
         for workflow_id in ("order-1", "order-2"):

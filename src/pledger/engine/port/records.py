@@ -61,6 +61,11 @@ class RunRow(Record, frozen=True):
         return self.last_event == 0 and self.status != "running"
 
 
+#: The id of the message that holds a start: no sender has it. That of the run would not do, which callers know and may
+#: name a message by: it would be known already, and never delivered.
+START_ID: Final = ""
+
+
 class Message(Record, frozen=True):
     """One message of a chain's inbox. kind: "start" (body: an encoded RunStarted), "signal" (body: JSON array of
     arguments) or "cancel" (body: the reason in UTF-8; name is empty).

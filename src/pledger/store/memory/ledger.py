@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from pledger.engine.port.answers import Answer, Existing, Reply, Started, decide_start
 from pledger.engine.port.operations import TRIED_MAX, Append, Block, ConfirmClaim, Release, StartRun, Terminate
-from pledger.engine.port.records import Condition, Message, RunRow, RunStatus
+from pledger.engine.port.records import START_ID, Condition, Message, RunRow, RunStatus
 from pledger.history.transition import CHAIN_START, StoredTransition
 from pledger.store.memory import mailbox, tasks
 from pledger.store.memory.state import State
@@ -54,7 +54,7 @@ def start_run(state: State, op: StartRun) -> Answer:
     state.histories[run_key] = []
     state.inboxes[chain_key] = {}
     if op.owner is None:
-        start = Message(next(state.keys), "start", op.run_id, "", op.started, op.started_ms)
+        start = Message(next(state.keys), "start", START_ID, "", op.started, op.started_ms)
         mailbox.put_message(state, chain_key, start, keep_id=False)
     elif op.first is not None:
         op.first.run_key, op.first.fence, op.first.expected_event = run_key, 1, 0

@@ -7,7 +7,7 @@ from typing import Final
 
 from pledger.engine.port.answers import Answer, Existing, Reply, Started, decide_start
 from pledger.engine.port.operations import TRIED_MAX, Append, Block, ConfirmClaim, Release, StartRun, Terminate
-from pledger.engine.port.records import Condition, RunRow, RunStatus
+from pledger.engine.port.records import START_ID, Condition, RunRow, RunStatus
 from pledger.history.transition import StoredTransition
 from pledger.store.sqlfiles import as_json, load_queries
 from pledger.store.sqlite import mailbox, sessions, tasks
@@ -55,8 +55,7 @@ def start_run(cursor: Cursor, op: StartRun) -> Answer:
     )
     run_key = cursor.last_key()
     if op.owner is None:
-        # Its id needs no memory: the run's own id cannot be taken by another start.
-        mailbox.insert_message(cursor, (chain_key, "start", op.run_id, "", op.started, op.started_ms, 0))
+        mailbox.insert_message(cursor, (chain_key, "start", START_ID, "", op.started, op.started_ms, 0))
     elif first is not None:
         first.run_key, first.fence, first.expected_event = run_key, fence, 0
         append(cursor, first)

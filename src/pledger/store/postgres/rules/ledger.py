@@ -6,7 +6,7 @@ from typing import Any
 
 from pledger.engine.port.answers import Answer, Existing, Reply, Started, decide_start
 from pledger.engine.port.operations import Append, Block, ConfirmClaim, Release, StartRun, Terminate
-from pledger.engine.port.records import RunStatus
+from pledger.engine.port.records import START_ID, RunStatus
 from pledger.store.postgres.found import Found, Needs, Run
 from pledger.store.postgres.rules import tasks
 from pledger.store.postgres.writes import Writes
@@ -33,8 +33,7 @@ def start_run(op: StartRun, found: Found, writes: Writes) -> Answer:
     place = (run_key, chain_key, op.namespace, op.run_id, op.workflow_type, op.task_queue)
     if op.owner is None:
         state: tuple[Any, ...] = ("running", None, 0, bytes(8), 0, None, 0, None)
-        # Its id needs no memory: the run's own id cannot be taken by another start.
-        message = ("start", op.run_id, "", op.started, op.started_ms, False)
+        message = ("start", START_ID, "", op.started, op.started_ms, False)
         writes.add("insert_messages", chain_key, *message)
         writes.queue_has_work(op.namespace, op.task_queue)
     elif op.first is None:
