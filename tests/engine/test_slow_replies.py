@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -68,6 +68,36 @@ async def test_an_outcome_that_is_faster_than_the_news_of_the_birth() -> None:
         assert await handle.result() == "news"
     for connection in (here, there):
         await connection.close()
+
+
+class SlowClaims(MemoryStore):
+    async def claim_tasks(self, *args: Any) -> list[TaskRow]:
+        rows = await super().claim_tasks(*args)
+        await asyncio.sleep(0.02)  # the ledger's clock goes on
+        return rows
+
+
+async def test_an_attempt_begins_when_its_code_does_and_not_when_its_claim_did() -> None:
+    """The claim may wait for others in the store: that is no part of the time that the attempt has."""
+    began: list[tuple[datetime, int | None]] = []
+
+    @activity.defn(name="distant", task_queue="elsewhere")
+    async def looks_at_the_clock(name: str) -> str:
+        [row] = await connection.store.owned_tasks(connection.engines[0].session.key)
+        began.append((activity.info().started_time, row.started_ms))
+        return name
+
+    connection = Connection(SlowClaims(State()))
+    async with (
+        asyncio.timeout(PATIENCE_S),
+        Worker(Client(connection), activities=[looks_at_the_clock], task_queue="elsewhere"),
+        Worker(Client(connection), workflows=[far_away]),
+    ):
+        assert await Client(connection).execute_workflow(far_away, "late", id="far") == "late"
+    [(started, claimed_ms)] = began
+    assert claimed_ms is not None
+    assert started.timestamp() * 1000 > claimed_ms + 10
+    await connection.close()
 
 
 @workflow.defn

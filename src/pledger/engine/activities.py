@@ -129,8 +129,11 @@ class Activities:
         self._start(Attempt(*place, 1, fence, now_ms, now_ms, None, self._loop, None, run_deadline_ms))
 
     def start_claimed(self, row: TaskRow, identity: RunIdentity) -> None:
-        """Start the attempt of a row that this session has just claimed, or settle what was left open of it."""
-        attempt = self._claimed(row, identity)
+        """Start the attempt of a row that this session has claimed, or settle what was left open of it.
+
+        Its clocks start now: its row says when the claim began, and that may have waited for others in the store.
+        """
+        attempt = self._claimed(row, identity, row.started_ms if row.lost else None)
         if row.lost:
             # The attempt of this number died with its worker: it counts, and the next one is written before it starts.
             self._end(attempt, worker_lost(row.attempt))
@@ -150,18 +153,16 @@ class Activities:
             self.held.keep(row)
 
     def _begin_held(self, row: TaskRow) -> None:
-        """Its clocks start now, as if it had been claimed now."""
-        now_ms = self._clock.now_ms()
         if row.owner != self._session_key():
             return  # the lease is lost, and the row with it
-        if row.expires_ms is not None and row.expires_ms <= now_ms:
+        if row.expires_ms is not None and row.expires_ms <= self._clock.now_ms():
             self.rows.give_back(row)  # where it has waited too long, as it would have there
         else:
-            self.start_claimed(msgspec.structs.replace(row, started_ms=now_ms), identity_of(row))
+            self.start_claimed(row, identity_of(row))
 
     def settle_lost(self, row: TaskRow, identity: RunIdentity) -> None:
         """A row says that this session runs an attempt, and it does not: it counts as lost."""
-        self._end(self._claimed(row, identity), worker_lost(row.attempt))
+        self._end(self._claimed(row, identity, row.started_ms), worker_lost(row.attempt))
 
     def knows(self, row: TaskRow) -> bool:
         """Whether the attempt of a started row runs here, or what became of it is being written."""
@@ -170,11 +171,10 @@ class Activities:
             return True
         return self.rows.is_overtaking(row) or self.held.knows(row)
 
-    def _claimed(self, row: TaskRow, identity: RunIdentity) -> Attempt:
-        """The attempt of a row that this session owns; it takes a slot."""
+    def _claimed(self, row: TaskRow, identity: RunIdentity, started_ms: int | None = None) -> Attempt:
+        """The attempt of a row that this session owns; it takes a slot. started_ms: None for now."""
         self._slots.take(row.activity_type)
         command = decode_command(row.command)
-        started_ms = row.started_ms or self._clock.now_ms()
         attempt = Attempt(
             self.definitions[row.activity_type],
             identity,
@@ -184,7 +184,7 @@ class Activities:
             row.attempt,
             0,
             row.scheduled_ms,
-            started_ms,
+            self._clock.now_ms() if started_ms is None else started_ms,
             row,
             self._loop,
             None if row.last_failure is None else decode_failure(row.last_failure),
