@@ -16,7 +16,8 @@ from pledger.engine.port.operations import (
     StartRun,
 )
 from pledger.store.postgres.rounds import cut_into_rounds
-from tests.conformance.harness import start, task
+from pledger.store.postgres.rules.every import needs_of
+from tests.conformance.harness import append, start, task
 from tests.unit.store.postgres.rows import a_run
 
 RUN = a_run()
@@ -67,3 +68,8 @@ def test_a_batch_is_cut_where_it_must_be(batch: list[Operation], lengths: list[i
     rounds = cut_into_rounds(batch)
     assert [len(each) for each in rounds] == lengths
     assert [pair for each in rounds for pair in each] == list(enumerate(batch))
+
+
+def test_a_transition_looks_for_no_row_of_what_it_schedules_itself() -> None:
+    scheduled, retried = task(RUN, RUN.last_event + 2), task(RUN, RUN.last_event, attempt=2)
+    assert needs_of([append(RUN, tasks=[scheduled, retried], dropped=[1])]).tasks == {(KEY, RUN.last_event), (KEY, 1)}

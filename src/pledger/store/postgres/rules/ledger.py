@@ -63,7 +63,11 @@ def needs_of_append(op: Append, needs: Needs) -> None:
     needs.runs.add(op.run_key)
     if op.closed is not None:
         needs.closed.add(op.run_key)
-    for task in (*op.tasks, *op.unwritten):
+    for task in op.tasks:
+        # Of an activity that this very transition schedules there is no row yet.
+        if task.event_id < op.transition.first_event_id:
+            needs.tasks.add((op.run_key, task.event_id))
+    for task in op.unwritten:
         needs.tasks.add((op.run_key, task.event_id))
     for event_id in (*op.dropped, *op.cancelled):
         needs.tasks.add((op.run_key, event_id))
