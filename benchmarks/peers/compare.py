@@ -63,8 +63,9 @@ def _with_postgres(plan: Plan, harness: Harness, stack: ExitStack) -> Harness:
     # Not made by tempfile, whose directories nobody else may pass: the server may run as another user.
     directory = harness.place / f"postgres-{secrets.token_hex(4)}"
     try:
-        # More connections than DBOS's pools take with many threads; all else is as shipped.
-        server = stack.enter_context(postgres_server(directory, max_connections="200"))
+        # More connections than DBOS's pools take with many threads, and queries counted; all else is as shipped.
+        settings = {"max_connections": "200", "shared_preload_libraries": "pg_stat_statements"}
+        server = stack.enter_context(postgres_server(directory, **settings))
     except UsageError as error:
         return replace(harness, postgres_failure=str(error))
     return replace(harness, postgres=Server(server.url.rpartition("/")[0], server.pid))

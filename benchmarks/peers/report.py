@@ -14,6 +14,12 @@ from benchmarks.peers.results import Comparison, Measured, Terms
 #: In a cell: could not be measured; a note says why.
 NO_RESULT: Final = "-"
 
+#: How the reason begins where an engine has nothing of the kind, and what is in the cell then.
+NO_FEATURE: Final = "no such feature"
+
+#: The reason of an engine that did not take part in the run of a workload.
+NOT_IN_IT: Final = "not in that run"
+
 
 def print_report(console: Console, found: Comparison) -> None:
     # The tables are wide: one row is one line, however narrow the terminal.
@@ -32,7 +38,7 @@ def to_markdown(found: Comparison) -> str:
     """The same, for docs/benchmarks.md."""
     headings = _headings(found)
     parts = [
-        [f"Run of {found.started:%d %B %Y, %H:%M %Z}, medians of {found.repeats}. x: times worse than Pledger."],
+        [*_heads(found)],
         ["| " + " | ".join(_TERMS) + " |", "| --- | --- | --- | --- | --- | --- |"],
         ["| " + " | ".join(row) + " |" for row in _terms(found)],
         ["", "| " + " | ".join(headings) + " |", "| --- | --- |" + " ---: |" * (len(headings) - 2)],
@@ -61,6 +67,17 @@ def _term(terms: Terms) -> Sequence[str]:
     return (peer.title, versions, terms.python, peer.durability, per_step, terms.counted)
 
 
+def _heads(found: Comparison) -> Iterator[str]:
+    """Which run it was, and which one earlier workloads are of."""
+    yield (
+        f"Run of {found.started:%d %B %Y, %H:%M %Z}, medians of {found.repeats}. x: times worse than Pledger; of who "
+        f"is on PostgreSQL, than Pledger there, where that was measured."
+    )
+    for run in found.earlier:
+        when = f"{run.started:%d %B %Y, %H:%M %Z}"
+        yield f"{', '.join(run.workloads)}: run of {when}, medians of {run.repeats}, commit {run.commit}."
+
+
 def _headings(found: Comparison) -> Sequence[str]:
     return ("", "figure", *(PEERS[each.peer].title for each in found.terms))
 
@@ -79,7 +96,9 @@ def _figures(found: Comparison) -> Iterator[Sequence[str]]:
 def _cell(found: Comparison, peer: str, figure: Compared) -> str:
     median, times = found.median(peer, figure), found.times_worse(peer, figure)
     if median is None:
-        return NO_RESULT
+        measured = found.of(peer, figure.workload)
+        has_none = measured is not None and (measured.failure or "").startswith(NO_FEATURE)
+        return NO_FEATURE if has_none else NO_RESULT
     if times is None or peer == next(iter(PEERS)):
         return shown(median)
     return f"{shown(median)} (x{shown(times)})"
@@ -89,9 +108,7 @@ def _notes(found: Comparison) -> Iterator[str]:
     for terms in found.terms:
         if terms.failure is not None:
             yield f"{PEERS[terms.peer].title} could not be installed: {terms.failure}."
-    for each in found.measured:
-        if each.failure is not None and not _is_absent(found, each):
-            yield f"{each.workload} of {PEERS[each.peer].title}: {each.failure}."
+    yield from _reasons(found)
     smaller = [
         f"{each.workload} {PEERS[each.peer].title} {each.size:,}"
         for each in found.measured
@@ -108,8 +125,17 @@ def _notes(found: Comparison) -> Iterator[str]:
         yield "A quick run: sizes are a twentieth, so that start-up weighs too much. It shows that everything works."
 
 
-def _is_absent(found: Comparison, measured: Measured) -> bool:
-    return any(each.peer == measured.peer and each.failure is not None for each in found.terms)
+def _reasons(found: Comparison) -> Iterator[str]:
+    """Why a workload of an engine has no figures."""
+    for terms in found.terms:
+        reasons: dict[str, list[str]] = {}
+        for workload in found.workloads:
+            measured = found.of(terms.peer, workload)
+            reason = NOT_IN_IT if measured is None else measured.failure
+            if reason is not None and terms.failure is None:
+                reasons.setdefault(reason, []).append(workload)
+        for reason, workloads in reasons.items():
+            yield f"{', '.join(workloads)} of {PEERS[terms.peer].title}: {reason}."
 
 
 def in_a_line(measured: Measured) -> str:

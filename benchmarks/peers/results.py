@@ -5,11 +5,15 @@ from __future__ import annotations
 import statistics
 from datetime import datetime
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
 from benchmarks.load import QUIET_CORES
-from benchmarks.peers.catalogue import PEERS, Compared
+from benchmarks.peers.catalogue import PEERS, SIZES, Compared, reference_of
+
+#: What docs/benchmarks.md shows.
+PUBLISHED: Final = Path(__file__).with_name("published.json")
 
 
 class Measured(msgspec.Struct):
@@ -52,13 +56,25 @@ class Terms(msgspec.Struct):
     failure: str | None = None
 
 
+class Earlier(msgspec.Struct):
+    """A run before this one, of which some workloads are still shown."""
+
+    started: datetime
+    repeats: int
+    commit: str
+    workloads: list[str]
+
+
 class Comparison(msgspec.Struct):
+    """earlier: where the workloads come from that this run has not measured."""
+
     started: datetime
     quick: bool
     repeats: int
     machine: dict[str, str]
     terms: list[Terms]
     measured: list[Measured]
+    earlier: list[Earlier] = []
 
     def of(self, peer: str, workload: str) -> Measured | None:
         return next((each for each in self.measured if (each.peer, each.workload) == (peer, workload)), None)
@@ -68,9 +84,39 @@ class Comparison(msgspec.Struct):
         return None if measured is None else measured.median(figure.key)
 
     def times_worse(self, peer: str, figure: Compared) -> float | None:
-        """Than Pledger, which is the first of all."""
-        value, reference = self.median(peer, figure), self.median(next(iter(PEERS)), figure)
+        """Than Pledger on the same kind of store; on the other one where it was not measured on that."""
+        value = self.median(peer, figure)
+        reference = self.median(reference_of(peer), figure)
+        reference = self.median(next(iter(PEERS)), figure) if reference is None else reference
         return None if value is None or reference is None else figure.times_worse(value, reference)
+
+    @property
+    def workloads(self) -> list[str]:
+        return list(dict.fromkeys(each.workload for each in self.measured))
+
+    def over(self, other: Comparison) -> Comparison:
+        """This run, and of another one, before it, the workloads that this one has not measured: what is compared was
+        measured in one run."""
+        kept = [each for each in other.measured if each.workload not in self.workloads]
+        older = {workload for run in other.earlier for workload in run.workloads}
+        own = [workload for workload in other.workloads if workload not in older]
+        runs = [*other.earlier, Earlier(other.started, other.repeats, other.machine.get("commit", ""), own)]
+        for run in runs:
+            run.workloads = [workload for workload in run.workloads if workload not in self.workloads]
+        terms = {each.peer: each for each in (*other.terms, *self.terms)}
+        order, peers = list(SIZES), list(PEERS)
+        measured = sorted(
+            (*kept, *self.measured), key=lambda each: (order.index(each.workload), peers.index(each.peer))
+        )
+        return Comparison(
+            self.started,
+            self.quick,
+            self.repeats,
+            self.machine,
+            [terms[name] for name in peers if name in terms],
+            measured,
+            [run for run in runs if run.workloads],
+        )
 
     def write(self, file: Path) -> None:
         file.write_bytes(msgspec.json.format(msgspec.json.encode(self), indent=2))

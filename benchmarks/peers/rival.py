@@ -4,6 +4,7 @@ import abc
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -99,6 +100,56 @@ class Rival(abc.ABC):
     async def counters(self) -> dict[str, float]:
         """What the engine's database counts by itself: `fsyncs`, `transactions`; empty where it does not."""
         return {}
+
+
+class FleetRival(Rival):
+    """One that can also be several processes, and clear up: what W10 to W13 ask for, on top.
+
+    work_s: what an activity of a tenant takes; rest_s: between two of the quiet one. ahead_s, due_within_s: how far
+    ahead timers are at least, and within what time all of them are due.
+    """
+
+    work_s = 0.005
+    rest_s = 0.02
+    ahead_s = 3.0
+    due_within_s = 1.0
+
+    @abc.abstractmethod
+    async def serve(self) -> None:
+        """Instead of `up`: be the process that makes the activities of `run_remote`, and nothing else."""
+
+    @abc.abstractmethod
+    async def run_remote(self, activities: int) -> list[float]:
+        """One workflow of so many activities one after another, all made by the process that serves; how many
+        milliseconds each has waited before it began."""
+
+    @abc.abstractmethod
+    async def start_timer(self, workflow_id: str, due_s: float) -> None:
+        """Start a workflow that sleeps until then, by the clock of the system, and ends."""
+
+    @abc.abstractmethod
+    async def timer_result(self, workflow_id: str) -> None: ...
+
+    @abc.abstractmethod
+    def shared(self, slots: int) -> AbstractAsyncContextManager[None]:
+        """Within the block, serve a queue of all tenants, so many activities at a time."""
+
+    @abc.abstractmethod
+    async def run_tenant(self, tenant: str, width: int) -> list[float]:
+        """One workflow of that tenant with so many activities at once in the shared queue, each of `work_s`; how many
+        milliseconds each has waited before it began."""
+
+    @abc.abstractmethod
+    async def has_waiting(self, activities: int) -> bool:
+        """Whether so many activities, or more, wait in the shared queue."""
+
+    @abc.abstractmethod
+    async def forget_finished(self) -> int:
+        """Remove the workflows of `run_sequence` that have ended, as an operator does it; how many there were."""
+
+    def statements(self) -> int | None:
+        """How many the server has run for this engine so far, this question not among them; None without a server."""
+        return None
 
 
 async def each(items: Iterable[T], in_flight: int, action: Callable[[T], Awaitable[object]]) -> None:

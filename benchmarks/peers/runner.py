@@ -22,8 +22,8 @@ from benchmarks import processes
 from benchmarks.figures import Values
 from benchmarks.ground import Server
 from benchmarks.machine import ROOT
+from benchmarks.peers.asked import Request
 from benchmarks.peers.catalogue import Peer
-from benchmarks.peers.child import Request
 from benchmarks.peers.install import Installed
 
 #: How many ports an engine may use.

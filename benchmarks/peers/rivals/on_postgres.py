@@ -42,6 +42,20 @@ class Database:
         transactions = "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database()"
         return {"fsyncs": float(self._one(fsyncs)), "transactions": float(self._one(transactions))}
 
+    def count_statements(self) -> None:
+        """From now on; before `statements`."""
+        with psycopg.connect(self.url(), autocommit=True) as connection:
+            connection.execute("CREATE EXTENSION IF NOT EXISTS pg_stat_statements")
+
+    def statements(self) -> int:
+        """Run in this database so far. Not by pg_stat_database: what autovacuum does is in it."""
+        return int(
+            self._one(
+                "SELECT coalesce(sum(calls), 0) FROM pg_stat_statements JOIN pg_database ON dbid = pg_database.oid "
+                "WHERE datname = current_database() AND toplevel AND query NOT LIKE '%pg_stat_statements%'"
+            )
+        )
+
     def _one(self, query: str) -> str:
         with psycopg.connect(self.url(), autocommit=True) as connection:
             row = connection.execute(query.encode()).fetchone()

@@ -9,6 +9,7 @@ from rich.console import Console
 
 from benchmarks import publish
 from benchmarks.peers import plot, report
+from benchmarks.peers.__main__ import _engines
 from benchmarks.peers.catalogue import FIGURES, PEERS, SIZES, Compared, Peer
 from benchmarks.peers.results import Comparison, Measured, Terms
 
@@ -79,6 +80,63 @@ def test_what_is_kept_is_read_again(tmp_path: Path) -> None:
     found = comparison()
     found.write(tmp_path / "found.json")
     assert Comparison.read(tmp_path / "found.json") == found
+
+
+def later(*rows: Measured) -> Comparison:
+    terms = [Terms("pledger", {"pledger": "2.0"}), Terms("pledger-postgres"), Terms("dbos-postgres")]
+    return Comparison(datetime(2026, 12, 1, tzinfo=UTC), False, 5, {"pledger": "2.0"}, terms, list(rows))
+
+
+def test_a_run_of_some_workloads_leaves_the_others_as_they_were_published() -> None:
+    run = later(Measured("pledger", "W1", 100, [{"step_ms": 0.25}]), Measured("pledger", "W10", 200, []))
+    merged = run.over(comparison())
+    assert [(each.peer, each.workload) for each in merged.measured] == [
+        ("pledger", "W1"),
+        ("pledger", "W2"),
+        ("restate", "W2"),
+        ("pledger", "W10"),
+    ]
+    assert [each.peer for each in merged.terms] == [
+        *("pledger", "pledger-postgres", "dbos-postgres", "restate", "dura", "temporal")
+    ]
+    assert merged.terms[0].versions == {"pledger": "2.0"}
+    lines = report.to_markdown(merged).splitlines()
+    assert lines[1] == "W2: run of 29 November 2026, 00:00 UTC, medians of 3, commit ."
+    # What is compared was measured in one run.
+    assert "- W1, W10 of Restate: not in that run." in lines
+    again = later(Measured("pledger", "W10", 200, [])).over(merged)
+    assert [(each.started.day, each.workloads) for each in again.earlier] == [(29, ["W2"]), (1, ["W1"])]
+
+
+def test_who_is_on_postgresql_is_compared_with_pledger_there() -> None:
+    figure = next(each for each in FIGURES if each.key == "activities_per_s")
+    rows = [
+        Measured(peer, "W10", 200, [{"activities_per_s": value}])
+        for peer, value in (("pledger", 1_000), ("pledger-postgres", 500), ("dbos-postgres", 100))
+    ]
+    found = later(*rows)
+    assert [found.times_worse(peer, figure) for peer in ("pledger-postgres", "dbos-postgres")] == [2.0, 5.0]
+    assert later(rows[0], rows[2]).times_worse("dbos-postgres", figure) == 10.0
+
+
+def test_what_an_engine_has_not_is_said_in_its_cell() -> None:
+    found = comparison()
+    found.measured[2].failure = "no such feature: it has no steps"
+    assert "W1 10 steps one after another, p50 per step, ms 0.5 1.5 (x3) no such feature -" in printed(found)
+    assert "W1 of dura: no such feature: it has no steps." in printed(found)
+
+
+@pytest.mark.parametrize(
+    ("only", "names"),
+    [
+        ("dbos", ["pledger", "pledger-postgres", "dbos-sqlite", "dbos-postgres"]),
+        ("dbos-sqlite", ["pledger", "dbos-sqlite"]),
+        ("temporal,dura", ["pledger", "dura", "temporal"]),
+        ("", list(PEERS)),
+    ],
+)
+def test_an_engine_is_named_by_itself_or_by_one_of_its_settings(only: str, names: list[str]) -> None:
+    assert _engines(only) == names
 
 
 def test_the_plot_is_the_same_for_the_same_figures(tmp_path: Path) -> None:

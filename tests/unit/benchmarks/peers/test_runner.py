@@ -29,12 +29,27 @@ def harness(
     return Harness(place, limit_s, say, adapters="tests.unit.benchmarks.peers.adapters", sleep=sleep)
 
 
-@pytest.mark.parametrize("workload", ["W1", "W2", "W3", "W4", "W5", "W7", "W8"])
+@pytest.mark.parametrize("workload", ["W1", "W2", "W3", "W4", "W5", "W7", "W8", "W10", "W11", "W12", "W13"])
 def test_every_figure_that_the_report_shows_is_measured(workload: str, tmp_path: Path) -> None:
     values = runner.measure(fake(), workload, INSTALLED, harness(tmp_path), size=2 if workload == "W8" else 20)
     missing = {figure.key for figure in FIGURES if figure.workload == workload} - set(values)
     assert not missing
     assert list(tmp_path.glob("store-*")) == []
+
+
+def test_what_a_noisy_tenant_does_to_a_quiet_one_is_measured_beside_it(tmp_path: Path) -> None:
+    values = runner.measure(fake(), "W12", INSTALLED, harness(tmp_path), size=5)
+    assert (values["alone_p99_ms"], values["beside_p99_ms"], values["ratio"]) == (1.0, 5.0, 5.0)
+
+
+def test_a_timer_that_fires_too_early_is_no_result(tmp_path: Path) -> None:
+    with pytest.raises(TaskError, match="too early"):
+        runner.measure(fake("early"), "W11", INSTALLED, harness(tmp_path), size=5)
+
+
+def test_an_other_process_that_does_not_come_up_gives_its_reason(tmp_path: Path) -> None:
+    with pytest.raises(TaskError, match="the other process: ValueError: it hears nothing"):
+        runner.measure(fake("deaf"), "W10", INSTALLED, harness(tmp_path), size=5)
 
 
 def test_footprint_is_that_of_the_installation(tmp_path: Path) -> None:
