@@ -15,7 +15,7 @@ import pytest
 
 from pledger import Client, workflow
 from pledger.cli import main
-from pledger.client import WorkflowHandle
+from pledger.client import History, WorkflowHandle
 from pledger.errors import NoLongerKeptError, StoreUnavailableError, UsageError
 from pledger.ops import retention
 from pledger.ops.archive import Archive, archived, read_archive
@@ -204,5 +204,9 @@ def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkey
     assert len(list(read_archive(Path("gone.jsonl")))) == 3
     assert main(["export", "again.jsonl", "order-1", "--url", ledger.url]) == 3
     assert "retention has removed its history" in capsys.readouterr().err
+    assert main(["history", "order-1", "--url", ledger.url]) == 3
+    assert "`pledger history ID --archive FILE` reads it there" in capsys.readouterr().err
+    assert main(["history", "order-1", "--archive", "gone.jsonl", "--json"]) == 0
+    assert replay(History.read(capsys.readouterr().out.encode()), greet) == 4
     with apsw.Connection(str(ledger.path)) as connection:
         assert connection.execute("SELECT count(DISTINCT run_key) FROM pledger_history").fetchall() == [(1,)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from typing import Final
 
 import msgspec
@@ -14,6 +15,7 @@ from pledger.cli.ledger import find_run, opened
 from pledger.cli.output import Output
 from pledger.client import History
 from pledger.history.view import HistoryEvent
+from pledger.ops.archived import find_archived
 
 #: Characters of attributes that are shown however narrow the terminal is.
 _ATTRIBUTES_MIN: Final = 20
@@ -23,17 +25,20 @@ def history(
     workflow_id: options.WorkflowId,
     *,
     run_id: options.RunId = None,
+    archive: options.Archive = None,
     url: options.Url = options.DEFAULT_URL,
     namespace: options.Namespace = "default",
     as_json: options.Json = False,
 ) -> int:
     """The events of a run, as recorded. With --json in the form that `pledger replay` reads.
 
-    Of a damaged history, what stands before the damage.
+    Of a damaged history, what stands before the damage. With --archive, of what was exported.
     """
     output = Output(as_json=as_json)
 
     async def read() -> History:
+        if archive is not None:
+            return find_archived(archive, workflow_id, run_id, now=datetime.now(UTC)).history
         async with opened(url, namespace) as client:
             return await (await find_run(client, workflow_id, run_id)).history(until_damage=True)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from pathlib import Path
 from typing import Annotated, Final, TypeAlias
 
 import typer
@@ -40,6 +41,15 @@ WorkflowId: TypeAlias = Annotated[
 ]
 RunId: TypeAlias = Annotated[
     str | None, typer.Option("--run-id", metavar="RUN_ID", help="This run of the id, instead of its newest one.")
+]
+Archive: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--archive",
+        metavar="FILE",
+        help="Look in this file of `pledger export` or `pledger prune --export`, not in the ledger.",
+        show_default=False,
+    ),
 ]
 Arguments: TypeAlias = Annotated[
     list[str] | None,

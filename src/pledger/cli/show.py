@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import shlex
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Annotated, Final, TypeAlias, TypeVar
 
 import typer
@@ -17,6 +19,7 @@ from pledger.cli.timeline import Entry, timeline
 from pledger.cli.waits import Wait, owner_and_deadline, waits
 from pledger.client import Description
 from pledger.engine.port.records import AttemptRecord
+from pledger.ops.archived import find_archived
 
 T = TypeVar("T")
 Row: TypeAlias = tuple[Words, Words, Words, Words, Words]
@@ -45,42 +48,47 @@ def show(
     *,
     full: Annotated[bool, typer.Option("--full", help="Every entry, attempt and wait, however many.")] = False,
     run_id: options.RunId = None,
+    archive: options.Archive = None,
     url: options.Url = options.DEFAULT_URL,
     namespace: options.Namespace = "default",
     as_json: options.Json = False,
 ) -> int:
-    """Show what happened to a run, what it waits for, and why."""
+    """Show what happened to a run, what it waits for, and why. With --archive, what happened to an exported one."""
     output = Output(as_json=as_json)
 
     async def read() -> Description:
+        if archive is not None:
+            return find_archived(archive, workflow_id, run_id, now=datetime.now(UTC))
         async with opened(url, namespace) as client:
             return await (await find_run(client, workflow_id, run_id)).describe()
 
     run = asyncio.run(read())
-    tell(output, run, full=full)
+    tell(output, run, full=full, archive=archive)
     return Exit.OK if run.history.damage is None else Exit.STORE
 
 
-def tell(output: Output, run: Description, *, full: bool = False) -> None:
-    """The run in words or as a document. full: every entry, attempt and wait; long values are cut all the same."""
+def tell(output: Output, run: Description, *, full: bool = False, archive: Path | None = None) -> None:
+    """The run in words or as a document. full: every entry, attempt and wait; long values are cut all the same.
+    archive: the file that it was found in: what a run waited for that was open then is not in it."""
     entries = timeline(run.history.transitions, run.attempts, run.pending)
-    found = waits(run)
+    found = waits(run) if archive is None else []
     if output.as_json:
         output.document(documents.run_in_full(run, entries, found))
         return
-    view = _View(output, words.milliseconds(run.now), full=full)
+    view = _View(output, words.milliseconds(run.now), full=full, archive=archive)
     view.header(run)
     view.timeline(entries)
     view.ending(run, found)
 
 
 class _View:
-    """Prints a run. full: nothing is left out."""
+    """Prints a run. full: nothing is left out. archive: where it was found, if not in the ledger."""
 
-    def __init__(self, output: Output, now_ms: int, *, full: bool) -> None:
+    def __init__(self, output: Output, now_ms: int, *, full: bool, archive: Path | None) -> None:
         self._output = output
         self._now_ms = now_ms
         self._full = full
+        self._archive = archive
         self._cell = min(output.cell_chars_max, _VALUE_CHARS)
         self._line = output.line_chars_max
         self._is_cut = False
@@ -102,11 +110,13 @@ class _View:
         owner, deadline_ms = owner_and_deadline(run)
         if owner is not None or summary.closed is None:
             pairs["owner"] = "nobody is named" if owner is None else words.one_line(owner, _LINE_CHARS)
-        if summary.closed is not None:
+        if summary.closed is not None or self._archive is not None:
             del pairs["worker"]
-        elif deadline_ms is None:
+        if self._archive is not None:
+            pairs["archive"] = str(self._archive)
+        if summary.closed is None and deadline_ms is None:
             pairs["deadline"] = "none"
-        else:
+        elif summary.closed is None and deadline_ms is not None:
             pairs["deadline"] = f"{self._moment(deadline_ms)} ({words.distance(deadline_ms, self._now_ms)})"
         self._output.table((), [(Styled(name, "dim"), value) for name, value in pairs.items()])
         self._output.lines("")
@@ -131,10 +141,13 @@ class _View:
             else:
                 text = self._seen(words.bounded(f"It {wait.text}", _LINE_CHARS))
                 self._output.lines(Styled(text, "yellow" if wait.needs_help else ""))
+        if self._archive is not None and run.summary.closed is None:
+            self._output.lines("It was open when it was exported; what it waited for then is not in an archive")
         if self._is_cut:
             id_ = shlex.quote(words.printable(run.summary.workflow_id))
+            where = "" if self._archive is None else f" --archive {shlex.quote(str(self._archive))}"
             self._output.lines(
-                "", Styled(f"{_CUT} stands for the rest of a long value: pledger show {id_} --json", "dim")
+                "", Styled(f"{_CUT} stands for the rest of a long value: pledger show {id_}{where} --json", "dim")
             )
 
     # Rows -------------------------------------------------------------------------------------------------------------

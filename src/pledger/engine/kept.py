@@ -15,8 +15,8 @@ def check_kept(row: RunRow) -> None:
     raise NoLongerKeptError(
         f"workflow {row.workflow_id!r} ({row.workflow_type}, run {row.run_id}) is {row.status} since {closed}, and "
         "retention has removed its history with its result: the ledger remembers its id, the digest of its input and "
-        "how it ended. If it was exported, look there; keep the next ones for longer with "
-        "@workflow.defn(retention=...) or Worker(retention=...)",
+        "how it ended. If it was exported, `pledger history ID --archive FILE` reads it there; keep the next ones for "
+        "longer with @workflow.defn(retention=...) or Worker(retention=...)",
         workflow_id=row.workflow_id,
         run_id=row.run_id,
         status=row.status,

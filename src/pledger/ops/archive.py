@@ -97,16 +97,23 @@ class Archive:
 
 def read_archive(path: Path) -> Iterator[History]:
     """The histories of an archive. Raises UsageError for a file that is none, naming the line."""
+    for where, line in read_lines(path):
+        try:
+            yield History.read(line)
+        except PayloadError as error:
+            raise UsageError(f"{where}: {error}") from error
+
+
+def read_lines(path: Path) -> Iterator[tuple[str, bytes]]:
+    """The lines of an archive, one for each run, with what to call them. Raises UsageError for what cannot be read."""
     number = 0
     try:
         with gzip.open(path) if path.name.endswith(".gz") else path.open("rb") as lines:
             for line in lines:
                 number += 1
-                yield History.read(line)
+                yield f"{path}, line {number}", line
     except (OSError, EOFError) as error:
         raise UsageError(f"{path} cannot be read after line {number}: {error}") from error
-    except PayloadError as error:
-        raise UsageError(f"{path}, line {number}: {error}") from error
 
 
 async def archived(client: Client, row: RunRow) -> bytes:
