@@ -180,7 +180,7 @@ class WorkflowHandle(Generic[T]):
             body = transition.encode(Transition(transition.FORMAT, now_ms, None, (events.RunTerminated(reason),)))
             first = row.last_event + 1
             stored = StoredTransition(first, body, transition.checksum(row.head, first, body))
-            operation = Terminate(row.run_key, row.last_event, stored, first, now_ms)
+            operation = Terminate(row.run_key, row.last_event, row.head, stored, first, now_ms)
             if await self._connection.committer.write(operation) is Reply.WON:
                 self._connection.terminated(row.run_key)
                 return

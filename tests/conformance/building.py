@@ -165,13 +165,14 @@ class Builder:
         row = await self._row(seen, number)
         return row and _always(ConfirmClaim(row.run_key, row.fence + fence))
 
-    async def _terminate(self, seen: list[Any], number: int, event: int) -> Any:
+    async def _terminate(self, seen: list[Any], number: int, event: int, is_other: bool) -> Any:
         row = await self._row(seen, number)
         if row is None:
             return None
         transition = self._transition(row.last_event + 1)
         expected = max(0, row.last_event + event)
-        return _always(Terminate(row.run_key, expected, transition, row.last_event + 1, self.now_ms))
+        head = b"another!" if is_other else row.head
+        return _always(Terminate(row.run_key, expected, head, transition, row.last_event + 1, self.now_ms))
 
     async def _put(self, seen: list[Any], number: int, fence: int, task: Any, attempts: Any) -> Any:
         row = await self._row(seen, number)

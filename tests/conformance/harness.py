@@ -197,6 +197,7 @@ def terminate(run: RunRow, **changes: Any) -> Terminate:
     fields: dict[str, Any] = {
         "run_key": run.run_key,
         "expected_event": run.last_event,
+        "expected_head": run.head,
         "transition": step(run.last_event + 1, b"terminated"),
         "last_event": run.last_event + 1,
         "time_ms": NOW,

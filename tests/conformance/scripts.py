@@ -113,7 +113,7 @@ class Dice(random.Random):
                 ("release", number, off, self.due(), self.tasks()),
                 ("block", number, off, self.choice(CODES), self.tasks()),
                 ("confirm", number, off),
-                ("terminate", number, off),
+                ("terminate", number, off, self.random() < 0.1),
                 ("put", number, off, (self.randint(1, 3), "queued", *self.task()[2:]), self.attempts()),
                 ("finish", number, self.number(), off, self.random() < HALF, self.task(), self.attempts()),
                 ("expire", number, self.number(), off, self.off(), self.attempts()),

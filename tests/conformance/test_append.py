@@ -132,6 +132,14 @@ async def test_terminate_wins_whoever_owns_the_run(store: Store, *, owned: bool)
     assert await write(store, append(run)) is Reply.LOST
 
 
+async def test_terminate_loses_where_the_run_came_as_far_by_another_way(store: Store) -> None:
+    """What was read was taken back by a fail-over: written all the same, it would break the chain of checksums."""
+    run = await owned_run(store, await open_session(store))
+    assert await write(store, terminate(run, expected_head=b"another!")) is Reply.LOST
+    assert (await store.read_run(run.run_key)) == run
+    assert await write(store, terminate(run)) is Reply.WON
+
+
 async def test_terminate_loses_against_a_step_in_between(store: Store) -> None:
     run = await owned_run(store, await open_session(store))
     await write(store, append(run))

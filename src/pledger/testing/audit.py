@@ -231,6 +231,10 @@ class Auditor(Findings):
                 f"{type(operation).__name__} expects event {operation.expected_event} of run {operation.run_key}, "
                 f"which is at {before.last_event}",
             )
+        elif isinstance(operation, Terminate) and before.head != operation.expected_head:
+            self.violated(
+                "compare-and-set", f"Terminate is chained to another history of run {operation.run_key} than it has"
+            )
 
     def look_at_claim(self, session: SessionRow, found: Sequence[RunRow | TaskRow] | Claim, view: View) -> None:
         """What a session has just taken."""

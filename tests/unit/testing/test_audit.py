@@ -172,7 +172,7 @@ def test_a_claim_takes_what_is_of_its_namespace_and_queue(ledger: Ledger, place:
 
 def test_nothing_follows_the_end(ledger: Ledger) -> None:
     last = ledger.transition([events.RunTerminated("")], [])
-    assert ledger.judge(Terminate(ledger.run_key, 3, last, 4, NOW)) is Reply.WON
+    assert ledger.judge(Terminate(ledger.run_key, 3, ledger.state.runs[ledger.run_key].head, last, 4, NOW)) is Reply.WON
     ledger.judge(ledger.append(done(), expected_event=4), Reply.WON)
     assert "terminal states absorb" in {each.partition(":")[0] for each in ledger.violations}
 

@@ -219,11 +219,14 @@ class Send(Write):
 class Terminate(Write):
     """Close an open run from outside: `transition` is encoded by the caller against the row it read.
 
-    Wins by the same compare-and-set as an append, on (open, last event), whoever owns the run; raises the fence.
+    Wins by the same compare-and-set as an append, on (open, last event), whoever owns the run; raises the fence. It has
+    none to show, but the head that `transition` was chained to: what was read may have been taken back by a fail-over,
+    and the run may have come as far again by another way.
     """
 
     run_key: int
     expected_event: int
+    expected_head: bytes
     transition: StoredTransition
     last_event: int
     time_ms: int

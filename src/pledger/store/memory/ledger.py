@@ -120,7 +120,9 @@ def confirm_claim(state: State, op: ConfirmClaim) -> Answer:
 
 def terminate(state: State, op: Terminate) -> Answer:
     run = state.runs.get(op.run_key)
-    if run is None or run.status != "running" or run.last_event != op.expected_event:
+    if run is None or run.status != "running":
+        return Reply.LOST
+    if (run.last_event, run.head) != (op.expected_event, op.expected_head):
         return Reply.LOST
     state.histories[op.run_key].append(op.transition)
     run = replace(run, last_event=op.last_event, head=op.transition.checksum)

@@ -149,7 +149,15 @@ def terminate(cursor: Cursor, op: Terminate) -> Answer:
     transition = op.transition
     cursor.execute(
         _SQL["terminate"],
-        (op.last_event, transition.checksum, op.status, op.time_ms, op.run_key, op.expected_event),
+        (
+            op.last_event,
+            transition.checksum,
+            op.status,
+            op.time_ms,
+            op.run_key,
+            op.expected_event,
+            op.expected_head,
+        ),
     )
     if not cursor.changes():
         return Reply.LOST

@@ -185,7 +185,9 @@ def needs_of_terminate(op: Terminate, needs: Needs) -> None:
 
 def terminate(op: Terminate, found: Found, writes: Writes) -> Answer:
     run = found.runs.get(op.run_key)
-    if run is None or run.status != "running" or run.last_event != op.expected_event:
+    if run is None or run.status != "running":
+        return Reply.LOST
+    if (run.last_event, run.head) != (op.expected_event, op.expected_head):
         return Reply.LOST
     transition = op.transition
     _close(run._replace(last_event=op.last_event, head=transition.checksum), op.status, op.time_ms, writes)

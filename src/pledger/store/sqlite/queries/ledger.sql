@@ -52,7 +52,7 @@ SELECT 1 FROM pledger_run WHERE run_key = ?1 AND fence = ?2 + ?4 AND head = ?3 A
 UPDATE pledger_run
 SET last_event = ?, head = ?, status = ?, closed_ms = ?, owner = NULL, fence = fence + 1, due_ms = NULL,
     blocked = NULL, blocked_code = NULL
-WHERE run_key = ? AND last_event = ? AND closed_ms IS NULL;
+WHERE run_key = ? AND last_event = ? AND head = ? AND closed_ms IS NULL;
 
 -- name: insert_transition
 INSERT INTO pledger_history (run_key, first_event_id, body, checksum) VALUES (?, ?, ?, ?);
