@@ -62,7 +62,10 @@ async def _write(what: str) -> str:
     connection = activity.connection()
     await asyncio.sleep(0.3)  # time enough to die in, or to lose the row
     await connection.execute(_MAKE)
-    await connection.execute(_INSERT, _row(what))
+    try:
+        await connection.execute(_INSERT, _row(what))
+    except Exception:  # noqa: BLE001 - what failed is tried once more: in what is left of the transaction, if anything is
+        await connection.execute(_INSERT, _row(what))
     await asyncio.sleep(0.02)
     return f"{what}-row"
 

@@ -16,7 +16,7 @@ from pledger.store.sqlite.guest import Guest
 from pledger.testing import Faults
 from pledger.testing.model_transactions import ModelTransaction, _Transaction
 from pledger.testing.sqlite_transactions import SimulatedTransaction
-from tests.simulation.reverts.revert import DEATHS, STANDSTILLS, Revert
+from tests.simulation.reverts.revert import DEATHS, JUMPS, STANDSTILLS, Revert
 
 
 def results_are_recorded_apart(patch: pytest.MonkeyPatch) -> None:
@@ -66,6 +66,11 @@ def a_lost_row_is_committed_too(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(sqlite_transactions, "_finish", finish)
 
 
+def a_transaction_that_a_statement_has_ended_goes_on(patch: pytest.MonkeyPatch) -> None:
+    """SQLite may roll all of it back when a statement fails: what comes next stays by itself."""
+    patch.setattr(Guest, "_end_if_rolled_back", lambda self, connection: None)
+
+
 def outcomes_go_past_the_row(patch: pytest.MonkeyPatch) -> None:
     """A run hears of a failure at once, although it may be the answer to the COMMIT that failed."""
     rule = Outcomes.deliver
@@ -106,7 +111,14 @@ REVERTS = [
     Revert(results_are_recorded_apart, ONCE, DEATHS, SELLING),
     Revert(results_are_recorded_by_another_connection, ONCE, DEATHS, SELLING, store="sqlite"),
     Revert(effects_do_not_wait_for_the_fence, ONCE, STANDSTILLS, SELLING),
-    Revert(a_lost_row_is_committed_too, ONCE, STANDSTILLS, SELLING, store="sqlite"),
+    Revert(a_lost_row_is_committed_too, ONCE, JUMPS, SELLING, store="sqlite"),
+    Revert(
+        a_transaction_that_a_statement_has_ended_goes_on,
+        ONCE,
+        Faults(disk_read_error=0.05, kill=0.3, kill_at_commit=0.1),
+        SELLING,
+        store="sqlite",
+    ),
     Revert(outcomes_go_past_the_row, ONCE, Faults(reply_lost=0.2), IN_TIME),
     Revert(
         what_failed_is_queued_whatever_its_row_says,
