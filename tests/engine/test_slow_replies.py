@@ -14,7 +14,7 @@ from pledger import Client, RetryPolicy, Worker, activity, workflow
 from pledger.engine.claims import Claims
 from pledger.engine.connection import Connection
 from pledger.engine.port.answers import Answer
-from pledger.engine.port.operations import FinishTask, Operation, PutTask, Send, StartRun
+from pledger.engine.port.operations import FinishTask, Operation, PutTask, Release, Send, StartRun
 from pledger.engine.port.records import RunRow, TaskRow
 from pledger.errors import ActivityError, StoreUnavailableError
 from pledger.store.memory import MemoryStore, State, sessions
@@ -405,3 +405,43 @@ async def test_the_end_of_a_load_of_an_earlier_lease_hides_no_later_one() -> Non
     loads[1].set_result(None)
     await until(lambda: len(told) == 2)
     assert not claims.loading
+
+
+class LosesLeaving(MemoryStore):
+    """The run is let go, and claimed again: what is heard of neither."""
+
+    def __init__(self, state: State) -> None:
+        super().__init__(state)
+        self.let_go = self.claimed = False
+
+    def commit(self, batch: Sequence[Operation]) -> asyncio.Future[list[Answer]]:
+        done = super().commit(batch)
+        if self.let_go or not any(isinstance(each, Release) for each in batch):
+            return done
+        self.let_go = True
+        lost = asyncio.get_running_loop().create_future()
+        lost.set_exception(StoreUnavailableError("the answer is lost"))
+        return lost
+
+    async def claim_runs(self, *args: Any) -> list[RunRow]:
+        rows = await super().claim_runs(*args)
+        if rows and not self.claimed:
+            self.claimed = True
+            raise StoreUnavailableError("the answer is lost")
+        return rows
+
+
+async def test_a_run_that_comes_back_while_it_is_leaving_is_found() -> None:
+    """Its owner looks for what it may have been given as long as it takes the run for one that goes."""
+    store = LosesLeaving(State())
+    connection = Connection(store)
+    async with asyncio.timeout(PATIENCE_S), Worker(Client(connection), workflows=[Waits]):
+        handle = await Client(connection).start_workflow(Waits, id="waits")
+        runs = connection.engines[0].runs
+        [run] = await until(lambda: [each for each in runs.active.values() if each.at_rest])
+        runs.leaving.release(run)
+        await until(lambda: store.let_go)
+        await handle.signal(Waits.tell, "news")
+        assert await handle.result() == "news"
+        assert store.claimed
+    await connection.close()

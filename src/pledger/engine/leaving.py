@@ -79,6 +79,10 @@ class Leaving:
                     self._listener.run_changed(operation.run_key)
                 else:
                     self._listener.run_released(operation.due_ms)
+            elif answer is Reply.LOST:
+                # Or it came through before, its answer was lost, and so was that of a claim which has given the run
+                # back to this worker: as long as it was leaving, nobody looked for it.
+                self._listener.in_doubt()
 
         self._committer.submit(operation, answered)
 
