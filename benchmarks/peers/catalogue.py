@@ -251,7 +251,7 @@ FIGURES: Final = (
     Compared("W10", "queue_p50_ms", "of which in the queue, p50", "ms", headline=True),
     Compared("W10", "queue_p99_ms", "in the queue, p99", "ms"),
     Compared("W10", "cpu_ms", "CPU per activity", "ms"),
-    Compared("W11", "idle_per_s", "queries while all sleep", "per s", headline=True),
+    Compared("W11", "idle_per_s", "queries while all sleep, as PostgreSQL counts them", "per s", headline=True),
     Compared("W11", "idle_percent", "CPU while all sleep", "% of a core"),
     Compared("W11", "last_s", "1,000 timers of one second, the last after its time", "s", headline=True),
     Compared("W11", "median_s", "the median of them", "s"),

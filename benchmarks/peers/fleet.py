@@ -26,10 +26,11 @@ AHEAD: Final = 1.5
 #: How much longer than those of W5 they are watched: few queries take a while to count.
 WATCHED: Final = 4
 
-#: W12: slots of the queue; activities that the noisy tenant has waiting, as many in each workflow, and workflows that
-#: it begins with.
+#: W12: slots of the queue; activities that the noisy tenant has waiting (in a small run so many for each of the quiet
+#: one), as many in each workflow, and workflows that it begins with.
 SLOTS: Final = 20
 NOISY: Final = 1_000
+NOISY_PER_QUIET: Final = 20
 NOISY_RUNS: Final = 2
 
 #: W13: steps of a workflow, and of those whose time is taken meanwhile; how many of these are alone.
@@ -126,11 +127,12 @@ async def _idle(rival: FleetRival) -> Values:
 async def tenants(rival: FleetRival, size: int, _in_flight: int) -> Values:
     """W12. size: activities of the quiet tenant."""
     meter = Meter(rival)
+    noisy = min(NOISY, size * NOISY_PER_QUIET)
     with meter.measured():
         async with rival.shared(SLOTS):
             await _quiet(rival, 5)
             alone_ms = await _quiet(rival, size)
-        async with _noise(rival), rival.shared(SLOTS):
+        async with _noise(rival, noisy), rival.shared(SLOTS):
             await _quiet(rival, 5)
             beside_ms = await _quiet(rival, size)
     alone, beside = percentile(alone_ms, 99), percentile(beside_ms, 99)
@@ -153,21 +155,21 @@ async def _quiet(rival: FleetRival, size: int) -> list[float]:
 
 
 @contextlib.asynccontextmanager
-async def _noise(rival: FleetRival) -> AsyncIterator[None]:
+async def _noise(rival: FleetRival, noisy: int) -> AsyncIterator[None]:
     """The block is entered when all that the noisy tenant has asked for waits. When that is less, it asks for more.
 
     Nobody serves the queue before: an engine that asks no faster than it works would never have anything waiting.
     """
-    runs = {asyncio.create_task(rival.run_tenant("noisy", NOISY)) for _ in range(NOISY_RUNS)}
-    await until(lambda: rival.has_waiting(NOISY * NOISY_RUNS), 0.1)
+    runs = {asyncio.create_task(rival.run_tenant("noisy", noisy)) for _ in range(NOISY_RUNS)}
+    await until(lambda: rival.has_waiting(noisy * NOISY_RUNS), 0.1)
 
     async def go_on() -> None:
         while True:
             await asyncio.sleep(0.5)
-            if not await rival.has_waiting(NOISY):
-                runs.add(asyncio.create_task(rival.run_tenant("noisy", NOISY)))
+            if not await rival.has_waiting(noisy):
+                runs.add(asyncio.create_task(rival.run_tenant("noisy", noisy)))
                 # Asked for one after another, and not more and more of them while the first is not even there.
-                await until(lambda: rival.has_waiting(NOISY), 0.5)
+                await until(lambda: rival.has_waiting(noisy), 0.5)
 
     runs.add(asyncio.create_task(go_on()))
     try:
