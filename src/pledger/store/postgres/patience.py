@@ -15,11 +15,15 @@ from pledger.engine.port.operations import Operation
 from pledger.errors import StoreError, StoreUnavailableError
 from pledger.store.postgres.commit import TRIES, Committer, StillRunningError
 from pledger.store.postgres.failures import PASSING, is_of_the_connection
+from pledger.store.postgres.links import STATEMENT_TIMEOUT_S
 
 T = TypeVar("T")
 
 #: Before a batch is written again whose connection was lost, in seconds.
 _AGAIN_S: Final = 0.05
+
+#: A transaction of ours is over by then after its connection was lost, in seconds: the server ends it.
+_OUTLIVES_S: Final = STATEMENT_TIMEOUT_S + 1.0
 
 
 class Connects(Protocol):
@@ -39,7 +43,7 @@ async def write_patiently(
     """A connection that is lost meanwhile is no fault of the batch: what became of that is looked up, and if it is not
     there it is written again."""
     deadline_s = monotonic() + patience_s
-    doubt = None
+    doubt, over_s = None, deadline_s
     while True:
         try:
             async with link.use() as connection:
@@ -50,9 +54,13 @@ async def write_patiently(
                     doubt = None
                 return await committer.write(connection, batch)
         except StillRunningError:
-            pass  # it is somewhere between here and the disk: until that is over nobody can say anything
+            # It is somewhere between here and the disk: until that is over nobody can say anything. After a fail-over
+            # its id may be that of somebody else's transaction, which may stay open for hours.
+            if monotonic() >= over_s:
+                raise
         except StoreError as error:
-            doubt, committer.doubt = committer.doubt or doubt, None
+            if committer.doubt is not None:
+                doubt, committer.doubt, over_s = committer.doubt, None, monotonic() + _OUTLIVES_S
             passing = doubt is not None or is_of_the_connection(error.__cause__)
             if not passing or monotonic() >= deadline_s:
                 # Whatever is wrong with the server is no fault of the runs: they wait until it is mended.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import itertools
 import os
 import socket
 import time
@@ -21,6 +22,7 @@ from pledger.store.postgres import PostgresStore, links, open_postgres
 from pledger.store.postgres.address import parse_url
 from pledger.store.postgres.commit import Committer, Doubt, StillRunningError
 from pledger.store.postgres.found import Found
+from pledger.store.postgres.patience import write_patiently
 from tests import servers
 from tests.conformance.harness import append, claim, open_session, owned_run, ownerless_run, signal, start, write
 from tests.engine.harness import until
@@ -187,6 +189,31 @@ async def test_a_transaction_that_is_on_its_way_is_waited_for(url: str) -> None:
         async with store._writer.use() as connection:
             with pytest.raises(StillRunningError):
                 await store._committer.resolve(connection, Doubt(transaction, 1, []))
+    await store.close()
+
+
+async def test_a_transaction_that_never_ends_is_not_waited_for_without_end(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its id is somebody else's by now: a replica has taken over."""
+    store = await open_postgres(url)
+    run = await owned_run(store, await open_session(store))
+    clock = itertools.count(step=5.0)
+    with psycopg.connect(url.partition("?")[0]) as other:
+        [transaction] = other.execute("SELECT pg_current_xact_id()::text").fetchone() or [""]
+
+        async def lose(self: Committer, connection: Any, batch: Any) -> Any:
+            self.doubt = Doubt(transaction, 99, [])
+            await connection.close()
+            raise psycopg.OperationalError("simulated: the answer was lost")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Committer, "write", lose)
+            with pytest.raises(StillRunningError, match="is still on its way"):
+                await write_patiently(
+                    store._committer, store._writer, [append(run)], patience_s=20.0, monotonic=lambda: next(clock)
+                )
+        assert await store.commit([append(run)]) == [Reply.WON]
     await store.close()
 
 
