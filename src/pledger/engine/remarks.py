@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from pledger.history import failures, tracebacks
+from pledger.machine.closing import fails_run
 
 if TYPE_CHECKING:
     from pledger.machine.machine import Machine
@@ -36,7 +37,7 @@ def tell(machine: Machine) -> None:
         error = task.exception()
         if error is not None:
             # What can be expected to fail may well be awaited later; a bug is news, whoever awaits it.
-            level = logging.INFO if machine.fails_run(error) else logging.WARNING
+            level = logging.INFO if fails_run(machine.definition, error) else logging.WARNING
             logger.log(
                 level,
                 "%s: its %s has raised %s: %s. Nobody has awaited it so far. Await it, start it in an "

@@ -7,7 +7,6 @@ the code asked and takes over their event ids, without them it hands out new ids
 from __future__ import annotations
 
 import asyncio
-import builtins
 import contextlib
 import functools
 import heapq
@@ -21,9 +20,9 @@ from pledger import errors
 from pledger.history import events, failures, payloads
 from pledger.history.events import Command, Input
 from pledger.history.transition import Transition
-from pledger.machine import guards, replay, signals
+from pledger.machine import closing, guards, queries, replay, signals
 from pledger.machine.context import ActivityHandle, Asked, RunContext
-from pledger.machine.definitions import Handler, WorkflowDefinition
+from pledger.machine.definitions import WorkflowDefinition
 from pledger.machine.generators import stage
 from pledger.machine.identity import RunIdentity
 from pledger.machine.leaving import close_all
@@ -112,7 +111,7 @@ class Machine:
         context.events = self.last_event + len(inputs)
         if recorded:
             context.recorded_patches = frozenset(c.patch_id for c in recorded if isinstance(c, events.RecordPatch))
-        # As in `_inside`, written out: this is done for every transition.
+        # As in `inside`, written out: this is done for every transition.
         outer = _get_running_loop()
         _set_running_loop(loop)
         if guards.violations:
@@ -177,7 +176,7 @@ class Machine:
         return context
 
     @contextlib.contextmanager
-    def _inside(self, context: RunContext) -> Iterator[None]:
+    def inside(self, context: RunContext) -> Iterator[None]:
         """Our loop is the running one of this thread, and the guards are up."""
         outer = _get_running_loop()
         with stage():
@@ -299,10 +298,12 @@ class Machine:
             asked = [one for one in asked if not one.withdrawn]
         main = self._main
         if (main is not None and main.done()) or self.closed is not None:
-            self.closed = closing = self._closing()
+            if self.closed is None:
+                assert main is not None
+                self.closed = closing.command_of(self, main)
             if recorded is None and context.handlers:
                 self.unfinished = tuple(context.handlers_at_work())
-            asked = [*(self._kept(asked) if asked else ()), Asked(closing, None, ())]
+            asked = [*(self._kept(asked) if asked else ()), Asked(self.closed, None, ())]
         if recorded is None:
             if len(asked) > 1:
                 asked = replay.in_order(asked)
@@ -343,34 +344,6 @@ class Machine:
             context.timers[event_id] = waiter
             heapq.heappush(self.due, (command.fire_at_ms, event_id))
 
-    def _closing(self) -> Command:
-        """The command that ends the run, whose code has ended. Raises what is a bug in that code."""
-        if self.closed is not None:
-            return self.closed
-        main = self._main
-        assert main is not None
-        if main.cancelled():
-            error: BaseException = asyncio.CancelledError(*filter(None, [self.context.cancel_reason]))
-        else:
-            failure = main.exception()
-            if failure is None:
-                result = self.definition.signature.encode_result(main.result())
-                payloads.check_size(result, f"the result of {self.identity}", self.context.payload_bytes_max)
-                return events.CompleteRun(result)
-            error = failure
-        if isinstance(error, asyncio.CancelledError) and self.context.cancel_reason is not None:
-            return events.CancelRun(failures.from_exception(error))
-        if not self.fails_run(error):
-            raise error
-        return events.FailRun(failures.from_exception(error))
-
-    def fails_run(self, error: BaseException) -> bool:
-        """Whether the exception is a declared failure; any other one is a bug, which blocks the run."""
-        if isinstance(error, BaseExceptionGroup):
-            return all(self.fails_run(one) for one in error.exceptions)
-        declared = (errors.FailureError, asyncio.CancelledError, builtins.TimeoutError)
-        return isinstance(error, (*declared, *self.definition.failure_exception_types))
-
     # What the engine asks ---------------------------------------------------------------------------------------------
 
     def pending_activities(self) -> dict[int, tuple[events.ScheduleActivity, int]]:
@@ -406,39 +379,7 @@ class Machine:
 
     def query(self, name: str, args: bytes) -> bytes:
         """Answer a query from the present state, as JSON. Raises UnknownQueryError, QueryFailedError."""
-        handler = self.definition.queries.get(name)
-        if handler is None:
-            known = ", ".join(sorted(self.definition.queries)) or "none"
-            raise errors.UnknownQueryError(f"{self.identity} has no query {name!r}; it has: {known}")
-        context = self.context
-        context.read_only = f"the query {name!r}"
-        mark = context.loop.mark()
-        try:
-            with self._inside(context):
-                answer = Context().run(self._answer, handler, args)
-        finally:
-            began = context.loop.take_back(mark)
-            context.read_only = None
-            if began:
-                self.spoiled = True  # whoever it woke is awake in memory, and not by the record
-        if began:
-            raise errors.QueryFailedError(f"query {name!r} of {self.identity} woke somebody up: it may only read")
-        violation = guards.take_violation()
-        if violation is not None:
-            raise errors.QueryFailedError(f"query {name!r} of {self.identity}: {violation}") from violation
-        return answer
-
-    def _answer(self, handler: Handler, args: bytes) -> bytes:
-        try:
-            positional, keywords = handler.signature.split(handler.signature.decode_args(args))
-            answer = getattr(self.instance, handler.attribute)(*positional, **keywords)
-            return handler.signature.encode_result(answer)
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:  # the result of a cancelled task, sys.exit(): nothing of it ends who asks
-            raise errors.QueryFailedError(
-                f"query {handler.name!r} of {self.identity} raised {type(error).__name__}: {failures.text_of(error)}"
-            ) from error
+        return queries.answer(self, name, args)
 
     def destroy(self) -> int:
         """Leave memory: coroutines are closed in a dead context, where the API raises and nothing is kept.
@@ -452,7 +393,7 @@ class Machine:
         left = 0
         try:
             if context.loop.live_tasks() or context.loop.generators():
-                with self._inside(context):
+                with self.inside(context):
                     left = Context().run(close_all, context)
                 guards.take_violation()
         finally:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pledger import errors
 from pledger.history import events, failures
+from pledger.machine.closing import fails_run
 
 if TYPE_CHECKING:
     from pledger.machine.machine import Machine
@@ -53,6 +54,6 @@ def _handler_done(machine: Machine, task: asyncio.Task[Any]) -> None:
 
 def _handler_failed(machine: Machine, error: BaseException) -> None:
     """A declared failure of a handler is the run's, as is a bug."""
-    if not machine.fails_run(error):
+    if not fails_run(machine.definition, error):
         raise error
     machine.closed = events.FailRun(failures.from_exception(error))
