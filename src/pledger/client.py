@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -10,11 +9,10 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, Required, TypedDict, TypeVar, Unpack, cast, overload
 
 from pledger import errors
-from pledger.engine import listing, operators, pausing
+from pledger.engine import listing, operators, pausing, starting
 from pledger.engine.ids import new_run_id
 from pledger.engine.port.answers import Answer, Existing, Started
 from pledger.engine.port.operations import IdConflictPolicy, IdReusePolicy, StartRun
-from pledger.engine.port.records import RunRow
 from pledger.handle import QUERY_TIMEOUT, WorkflowHandle
 from pledger.history import payloads, transition
 from pledger.history.calls import encode_call
@@ -24,7 +22,6 @@ from pledger.history.placement import Priority, override_rule, place
 from pledger.history.retry import is_whole
 from pledger.history.times import DURATION_MAX, check_duration, in_words, milliseconds, utc
 from pledger.machine.definitions import WorkflowDefinition
-from pledger.machine.identity import RunIdentity
 from pledger.machine.outside import refuse_in_workflow_code
 from pledger.views import (
     CancelVerdict,
@@ -178,7 +175,7 @@ class Client:
                 raise errors.InvalidPolicyError(
                     f"{what} is {in_words(execution_timeout)}; it must be more than 0, or {or_none}"
                 )
-        self._check_known(name, task_queue)
+        starting.check_known(self.internals, name, task_queue)
         if connection is not None and id_conflict_policy is IdConflictPolicy.TERMINATE_EXISTING:
             raise errors.UsageError(
                 f"workflow {id!r} ({name}): a run is not ended in a transaction of yours, where its worker would have "
@@ -212,7 +209,7 @@ class Client:
         )
         if connection is not None:
             return self._joined(start, await internals.store.join(connection, start), definition)
-        answer = await self._start(start, started)
+        answer = await starting.start(internals, start, started)
         if isinstance(answer, Started):
             return WorkflowHandle(self, id, start.run_id, definition, answer.run_key, answer.chain_key, is_new=True)
         assert isinstance(answer, Existing)
@@ -233,7 +230,7 @@ class Client:
                 execution_timeout=execution_timeout,
                 priority=priority,
             )
-        raise self._taken(start, existing)
+        raise starting.taken(start, existing)
 
     @overload
     async def execute_workflow(
@@ -416,57 +413,5 @@ class Client:
             return WorkflowHandle(self, start.workflow_id, start.run_id, definition, is_new=True)
         assert isinstance(answer, Existing)
         if answer.decision != "use":
-            raise self._taken(start, answer.run)
+            raise starting.taken(start, answer.run)
         return WorkflowHandle(self, start.workflow_id, answer.run.run_id, definition, is_new=False)
-
-    def _check_known(self, name: str, task_queue: str) -> None:
-        served = [each for each in self.internals.engines if each.task_queue == task_queue]
-        if served and all(name not in each.workflows for each in served):
-            known = ", ".join(sorted({each for engine in served for each in engine.workflows})) or "none"
-            raise errors.UnknownWorkflowError(
-                f"the worker of task queue {task_queue!r} in this process does not know the workflow {name!r}; "
-                f"it knows: {known}. Add it to Worker(workflows=[...]), or name the queue of the worker that has it"
-            )
-
-    async def _start(self, start: StartRun, started: RunStarted) -> Answer:
-        connection = self.internals
-        engine = connection.engine_for(start.workflow_type, start.task_queue)
-        if engine is None:
-            return await connection.committer.write(start)
-        future: asyncio.Future[Answer] = connection.loop.create_future()
-
-        def done(answer: Answer) -> None:
-            if isinstance(answer, Started) and start.owner is None:
-                engine.changed()
-            if future.done():
-                return
-            if isinstance(answer, Exception):
-                future.set_exception(answer)
-            else:
-                future.set_result(answer)
-
-        identity = RunIdentity(
-            namespace=start.namespace,
-            workflow_id=start.workflow_id,
-            run_id=start.run_id,
-            workflow_type=start.workflow_type,
-            task_queue=start.task_queue,
-        )
-        engine.begin(start, started, identity, done)
-        return await future
-
-    def _taken(self, start: StartRun, existing: RunRow) -> errors.WorkflowAlreadyStartedError:
-        same = existing.input_digest == start.input_digest and existing.workflow_type == start.workflow_type
-        what = (
-            "with the same input, and the chosen policy does not take it"
-            if same
-            else f"of type {existing.workflow_type!r}"
-            if existing.workflow_type != start.workflow_type
-            else "with another input"
-        )
-        return errors.WorkflowAlreadyStartedError(
-            f"workflow id {start.workflow_id!r} is taken by run {existing.run_id} ({existing.status}) {what}. "
-            f"Use another id for another piece of work, or choose an id_reuse_policy / id_conflict_policy",
-            workflow_id=start.workflow_id,
-            run_id=existing.run_id,
-        )

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-import builtins
 from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 
 from pledger import errors
-from pledger.engine import blocks, pausing
-from pledger.engine.kept import check_kept
+from pledger.engine import asking, blocks, pausing
+from pledger.engine.kept import afterwards, check_kept, in_words
 from pledger.engine.port.answers import Reply
 from pledger.engine.port.operations import Send, Terminate, inbox_room
 from pledger.engine.port.records import PlaceRow, RunRow, RunStatus
@@ -19,7 +17,7 @@ from pledger.history.calls import encode_call
 from pledger.history.events import Command
 from pledger.history.names import check_id, clean
 from pledger.history.state import fold
-from pledger.history.times import milliseconds, utc
+from pledger.history.times import utc
 from pledger.history.transition import StoredTransition, Transition
 from pledger.machine.definitions import WorkflowDefinition, handler_name
 from pledger.views import (
@@ -136,9 +134,7 @@ class WorkflowHandle(Generic[T]):
                 )
             if row.blocked is not None:
                 raise blocks.to_error(row.blocked, row.workflow_id, row.workflow_type, row.run_id)
-            if row.owner is None:
-                await self._refuse_paused(row)
-            answer = await self._ask(row, name, encoded, timeout)
+            answer = await asking.ask(self._connection, row, name, encoded, timeout)
         handler = self._definition.queries.get(name) if self._definition is not None else None
         return payloads.decode(answer) if handler is None else handler.signature.decode_result(answer)
 
@@ -167,7 +163,7 @@ class WorkflowHandle(Generic[T]):
             row = await self._row()
             if row.status != "running":
                 raise errors.RunClosedError(
-                    f"{in_words(row)} is {row.status} already: there is nothing left to end. {_afterwards(row)}",
+                    f"{in_words(row)} is {row.status} already: there is nothing left to end. {afterwards(row)}",
                     status=row.status,
                 )
             # The time of a run never goes back, whatever the clock has done since its last transition.
@@ -193,7 +189,7 @@ class WorkflowHandle(Generic[T]):
         row = await self._row()
         if row.status != "running":
             raise errors.RunClosedError(
-                f"{in_words(row)} is {row.status}: there is nothing left to pause. {_afterwards(row)}",
+                f"{in_words(row)} is {row.status}: there is nothing left to pause. {afterwards(row)}",
                 status=row.status,
             )
         return pause_summary(await pausing.pause(self._connection, pausing.scope_of_run(row), reason, by))
@@ -335,7 +331,7 @@ class WorkflowHandle(Generic[T]):
             row = await connection.store.read_run(run_key)
             what = "request to cancel" if kind == "cancel" else kind
             raise errors.RunClosedError(
-                f"{in_words(row)} is {row.status} and takes no {what}. {_afterwards(row)}"
+                f"{in_words(row)} is {row.status} and takes no {what}. {afterwards(row)}"
                 f"{'' if kind == 'cancel' else '; to go on with it, start a run under another workflow id'}",
                 status=row.status,
             )
@@ -351,58 +347,6 @@ class WorkflowHandle(Generic[T]):
             workflow_id=row.workflow_id,
             run_id=row.run_id,
         )
-
-    async def _ask(self, row: RunRow, name: str, body: bytes, timeout: timedelta) -> bytes | None:
-        connection = self._connection
-        store = connection.store
-        engine = connection.owner_of(row.run_key)
-        if engine is not None:
-            try:
-                async with asyncio.timeout(timeout.total_seconds()):
-                    return await engine.query(row.run_key, name, body)
-            except builtins.TimeoutError:
-                raise errors.NoWorkerError(
-                    f"{in_words(row)} is held by a worker of this process, and what it has done was not durable within "
-                    f"{timeout.total_seconds():g} s: the query {name!r} is answered only then. The store is slow or "
-                    "cannot be reached, which the log of pledger.engine says"
-                ) from None
-        now_ms = await connection.now_ms()
-        expires_ms = now_ms + milliseconds(timeout)
-        request_key = await store.ask(row.run_key, "query", name, body, expires_ms)
-        for engine in connection.engines:
-            engine.changed()
-        delay = 0.002
-        while await connection.now_ms() < expires_ms:
-            await asyncio.sleep(delay)
-            delay = min(0.05, delay * 1.5)
-            answered = await store.take_answer(request_key)
-            if answered is None:
-                if (await store.read_run(row.run_key)).status != "running":
-                    return None  # it closed meanwhile: nobody will answer, and the caller says so
-                continue
-            if answered.failure is not None:
-                raise _refusal(failures.decode(answered.failure))
-            return answered.answer or b"null"
-        await store.drop_requests(expires_ms + 1)
-        current = await store.read_run(row.run_key)
-        if current.blocked is not None:
-            raise blocks.to_error(current.blocked, row.workflow_id, row.workflow_type, row.run_id)
-        where = "" if row.namespace == "default" else f" in namespace {row.namespace!r}"
-        raise errors.NoWorkerError(
-            f"no worker answered the query {name!r} of {in_words(row)} within {timeout.total_seconds():g} s. Start one "
-            f"for task queue {row.task_queue!r}{where} that knows {row.workflow_type!r}: pledger worker your_module"
-        )
-
-    async def _refuse_paused(self, row: RunRow) -> None:
-        """Nobody holds a paused run, so nobody can answer for it."""
-        found = pausing.pauses_of(await self._connection.store.read_pauses(row.namespace), row)
-        if held := next((each for each in found if each.rate is None), None):
-            what = "it" if held.scope.kind == "run" else f"{held.scope.kind} {held.scope.name!r}"
-            raise errors.NoWorkerError(
-                f"{in_words(row)} answers no query: {what} is paused by {held.paused_by} since "
-                f"{utc(held.paused_ms):%Y-%m-%d %H:%M:%S} UTC ({held.reason or 'no reason was given'}). Look at it "
-                f"with handle.describe(), or resume first"
-            )
 
     async def _newest(self, row: RunRow) -> Transition | None:
         """Raises CorruptHistoryError: what a client is told of the end of a run is what was recorded."""
@@ -445,24 +389,3 @@ class WorkflowHandle(Generic[T]):
         raise errors.WorkflowFailedError(
             told, workflow_id=self.workflow_id, run_id=self.run_id or "", status=status
         ) from cause
-
-
-def in_words(row: RunRow) -> str:
-    return f"workflow {row.workflow_id!r} ({row.workflow_type}, run {row.run_id})"
-
-
-def _afterwards(row: RunRow) -> str:
-    """What is to be done about a closed run."""
-    if row.is_forgotten:
-        return "Retention has removed its history"
-    import shlex  # noqa: PLC0415 - for this text only
-
-    return f"What became of it: handle.result(), or pledger show {shlex.quote(row.workflow_id)}"
-
-
-def _refusal(failure: failures.Failure) -> Exception:
-    """Why another process did not answer: of the class that it would have here."""
-    cls = getattr(errors, failure.type, None)
-    if isinstance(cls, type) and issubclass(cls, errors.PledgerError) and not issubclass(cls, errors.FailureError):
-        return cls(failure.message)
-    return failures.to_exception(failure)
