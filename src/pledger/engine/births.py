@@ -20,7 +20,8 @@ from pledger.machine.identity import RunIdentity
 if TYPE_CHECKING:
     from pledger.engine.building import InFlight
     from pledger.engine.committer import Committer
-    from pledger.engine.runs import Listener, Runs
+    from pledger.engine.listener import Listener
+    from pledger.engine.runs import Runs
 
 
 class Birth(msgspec.Struct, frozen=True):

@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
     from pledger.engine.active_run import ActiveRun
     from pledger.engine.committer import Committer
+    from pledger.engine.listener import Listener
     from pledger.engine.port.answers import Answer
-    from pledger.engine.runs import Listener, Runs
+    from pledger.engine.runs import Runs
     from pledger.engine.session import LedgerClock
     from pledger.machine.machine import Machine
 

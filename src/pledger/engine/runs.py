@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from pledger import errors
 from pledger.engine import remarks
@@ -24,7 +24,7 @@ from pledger.engine.port.operations import LogAttempts
 from pledger.engine.task_rows import record_of
 from pledger.engine.verdicts import lost_in_the_gap
 from pledger.history import events
-from pledger.history.events import ActivityCompleted, ActivityFailed, Command
+from pledger.history.events import ActivityCompleted, ActivityFailed
 from pledger.machine.generators import stage
 from pledger.machine.machine import Machine
 
@@ -34,49 +34,14 @@ if TYPE_CHECKING:
     from pledger.engine.activities import Activities
     from pledger.engine.attempt import Attempt
     from pledger.engine.committer import Committer
-    from pledger.engine.port.records import RunStatus, TaskRow
+    from pledger.engine.listener import Listener
+    from pledger.engine.port.records import TaskRow
     from pledger.engine.session import LedgerClock
     from pledger.engine.watchdog import Watchdog
     from pledger.machine.definitions import WorkflowDefinition
     from pledger.machine.identity import RunIdentity
 
 logger = logging.getLogger("pledger.engine")
-
-
-class Listener(Protocol):
-    """Who wants to know what became of runs: the connection (waiting clients), the intake, verification."""
-
-    def run_born(self, run_key: int) -> None:
-        """A run has started here, and is known here from now on."""
-        ...
-
-    def run_closed(self, run_key: int, status: RunStatus, command: Command | None) -> None:
-        """A run that was here has ended. command: the last of its code, None where something else ended it."""
-        ...
-
-    def run_changed(self, run_key: int) -> None:
-        """A run was blocked, or was ended from outside: whoever waits for it looks again."""
-        ...
-
-    def run_released(self, due_ms: int | None) -> None:
-        """A run was handed back. due_ms: when it is to be claimed, None when a message has to come first."""
-        ...
-
-    def task_queued(self, due_ms: int, task_queue: str) -> None:
-        """An activity waits in a queue, and may start then."""
-        ...
-
-    def attempts_ended(self) -> None:
-        """Attempts that may have had slots are over."""
-        ...
-
-    def recorded_elsewhere(self, run_key: int, task_queue: str) -> None:
-        """An outcome was recorded for a run that is not here."""
-        ...
-
-    def in_doubt(self) -> None:
-        """A run may have been born here without anybody knowing."""
-        ...
 
 
 class Runs:

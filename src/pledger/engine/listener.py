@@ -1,0 +1,43 @@
+"""Who wants to know what becomes of a worker's runs: the connection (waiting clients), the intake, verification."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from pledger.engine.port.records import RunStatus
+    from pledger.history.events import Command
+
+
+class Listener(Protocol):
+    def run_born(self, run_key: int) -> None:
+        """A run has started here, and is known here from now on."""
+        ...
+
+    def run_closed(self, run_key: int, status: RunStatus, command: Command | None) -> None:
+        """A run that was here has ended. command: the last of its code, None where something else ended it."""
+        ...
+
+    def run_changed(self, run_key: int) -> None:
+        """A run was blocked, or was ended from outside: whoever waits for it looks again."""
+        ...
+
+    def run_released(self, due_ms: int | None) -> None:
+        """A run was handed back. due_ms: when it is to be claimed, None when a message has to come first."""
+        ...
+
+    def task_queued(self, due_ms: int, task_queue: str) -> None:
+        """An activity waits in a queue, and may start then."""
+        ...
+
+    def attempts_ended(self) -> None:
+        """Attempts that may have had slots are over."""
+        ...
+
+    def recorded_elsewhere(self, run_key: int, task_queue: str) -> None:
+        """An outcome was recorded for a run that is not here."""
+        ...
+
+    def in_doubt(self) -> None:
+        """A run may have been born here without anybody knowing."""
+        ...
