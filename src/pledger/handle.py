@@ -81,8 +81,13 @@ class WorkflowHandle(Generic[T]):
         other ends), RunBlockedError with the traceback while a bug holds the run, NoLongerKeptError once retention has
         removed it.
         """
-        run_key = self._run_key or (await self._row()).run_key
-        connection = self._connection
+        connection, run_key = self._connection, self._run_key
+        if run_key is None:
+            row = await self._row()
+            if row.status != "running":  # for good: there is nothing to watch
+                self.run_id = self.run_id or row.run_id
+                return await self._outcome(row)
+            run_key = row.run_key
         while True:
             watch = connection.watch(run_key)
             try:

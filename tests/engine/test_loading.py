@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from pledger import Client, Worker, workflow
+from pledger.engine import claims, intake
 from pledger.engine.claims import Claims
 from pledger.engine.connection import Connection
 from pledger.engine.loading import TOGETHER_EVENTS, TOGETHER_RUNS, together
@@ -70,10 +72,10 @@ async def waiting(state: State, count: int) -> None:
 
 
 @asynccontextmanager
-async def working(store: MemoryStore) -> AsyncIterator[Client]:
+async def working(store: MemoryStore, **options: Any) -> AsyncIterator[Client]:
     connection = Connection(store)
     client = Client(connection)
-    async with asyncio.timeout(PATIENCE_S), Worker(client, workflows=[Greets], verify=0.0):
+    async with asyncio.timeout(PATIENCE_S), Worker(client, workflows=[Greets], verify=0.0, **options):
         yield client
     await connection.close()
 
@@ -97,6 +99,20 @@ async def test_many_runs_are_loaded_by_one_question() -> None:
         await all_but(client, TOGETHER_RUNS + 20)
     assert [len(portion) for portion in store.asked] == [TOGETHER_RUNS, 20]
     assert store.singly == 0
+
+
+async def test_runs_that_wait_for_room_are_taken_as_soon_as_there_is_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not when the worker next looks by itself, which here it does not."""
+    monkeypatch.setattr(claims, "CLAIM_MAX", 4)
+    monkeypatch.setattr(claims, "ROOM_MIN", 2)
+    monkeypatch.setattr(intake, "NOT_NOW_MS", 3_600_000)
+    state = State()
+    await waiting(state, 20)
+    store = AskedFor(state)
+    store.look_every_s = 3600.0
+    async with working(store, max_cached_runs=1, lease=timedelta(hours=1)) as client:
+        await all_but(client, 20)
+    assert len(store.asked) >= 5
 
 
 class OneCannotBeRead(AskedFor):

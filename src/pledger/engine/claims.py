@@ -23,10 +23,13 @@ logger = logging.getLogger("pledger.engine")
 
 #: Rows taken by one claim: enough to keep a worker busy, few enough that others get some too.
 CLAIM_MAX: Final = 200
+#: Runs that wait for room are claimed again once there is so much of it: a claim is a few round trips.
+ROOM_MIN: Final = CLAIM_MAX // 4
 
 
 class Claims:
     """tasks_wait: more tasks may be due than there were slots for. limits_wait: some of them wait for slots of a limit.
+    runs_wait: more runs may be due than there was room for.
 
     loading: the runs that are on their way into memory, by whom; loads: all who bring some. changed, due: called when
     there may be more to claim, now or then. loaded: called with a run that is here, or could not be loaded.
@@ -51,6 +54,7 @@ class Claims:
     ) -> None:
         self.tasks_wait = False
         self.limits_wait = False
+        self.runs_wait = False
         self._lift_at = 0.0
         self.loading: dict[int, asyncio.Task[None]] = {}
         self.loads: set[asyncio.Task[None]] = set()
@@ -75,6 +79,7 @@ class Claims:
         looked_at: when the outlook was asked for, by the loop's clock.
         """
         taken, look_ms = 0, self._runs.pauses.lift_look_ms()
+        self.runs_wait = False
         lifts = look_ms is not None and self._may_lift(look_ms)
         if is_due:
             self.limits_wait = False
@@ -151,12 +156,20 @@ class Claims:
 
     async def _claim_runs(self, now_ms: int, claim: Callable[..., Awaitable[list[RunRow]]]) -> int:
         """Take what is due, as far as there is room; how many."""
-        room = min(self._cached_max + CLAIM_MAX - len(self._runs.active) - len(self.loading), CLAIM_MAX)
-        if room <= 0 or not self._runs.definitions:
-            return 0
-        rows = await claim(self._session_key(), now_ms, *self._place, self._runs.codes, room)
-        self.load(rows)
+        room, rows = self._room(), []
+        if room > 0 and self._runs.definitions:
+            rows = await claim(self._session_key(), now_ms, *self._place, self._runs.codes, room)
+            self.load(rows)
+        self.runs_wait = self.runs_wait or len(rows) >= room
         return len(rows)
+
+    def _room(self) -> int:
+        return min(self._cached_max + CLAIM_MAX - len(self._runs.active) - len(self.loading), CLAIM_MAX)
+
+    def run_left(self) -> None:
+        """There may be room for runs that wait for it."""
+        if self.runs_wait and self._room() >= ROOM_MIN:
+            self._changed()
 
     def load(self, rows: Sequence[RunRow]) -> None:
         """Bring runs of this worker into memory."""
@@ -176,3 +189,4 @@ class Claims:
             if self.loading.get(row.run_key) is load:  # else it was of an earlier lease, and another one is on its way
                 del self.loading[row.run_key]
             self._loaded(row.run_key)
+        self.run_left()  # some may have by now, and were still counted as on their way

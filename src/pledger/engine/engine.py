@@ -335,13 +335,16 @@ class Engine:
     def run_closed(self, run_key: int, status: RunStatus, command: Command | None) -> None:
         self.connection.run_closed(run_key, status, command)
         self.attempts_ended()
+        self.intake.claims.run_left()
         self._verification.closed(run_key)
 
     def run_changed(self, run_key: int) -> None:
         self.connection.run_changed(run_key)
+        self.intake.claims.run_left()
 
     def run_released(self, due_ms: int | None) -> None:
         self.intake.due(due_ms)
+        self.intake.claims.run_left()
 
     def task_queued(self, due_ms: int, task_queue: str) -> None:
         """By this worker: others of this process are told, of other processes the store tells theirs."""
