@@ -97,6 +97,20 @@ async def test_a_thousand_waiters_ask_one_question_a_look(server: Ledger, monkey
         assert set(await asyncio.gather(*waiters)) == {"done"}
 
 
+async def test_the_result_of_a_run_that_has_ended_is_two_questions(
+    server: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its row, and what it has ended with."""
+    async with server.connect() as client, server.connect() as other, server.worker(other, Waits):
+        handle = await other.start_workflow(Waits, id="order-1")
+        await handle.signal(Waits.tell, "done")
+        assert await handle.result() == "done"
+        asked: Counter[str] = Counter()
+        counted(client.internals.store, asked, monkeypatch)
+        assert await client.handle("order-1").result() == "done"
+        assert asked["statements"] == 2
+
+
 def counted(store: Any, asked: Counter[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Count the looks of the store, and all uses of its connections."""
     read, use = store.read_statuses, Link.use

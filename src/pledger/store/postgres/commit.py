@@ -15,7 +15,7 @@ from pledger.errors import PledgerError, StoreUnavailableError
 from pledger.store.postgres.arrays import array_parameters, pack
 from pledger.store.postgres.failures import PASSING, is_of_an_operation, operation_failure
 from pledger.store.postgres.found import Found, Needs
-from pledger.store.postgres.links import pipelined
+from pledger.store.postgres.links import all_answers, pipelined
 from pledger.store.postgres.news import Interest
 from pledger.store.postgres.rounds import Round, cut_into_rounds
 from pledger.store.postgres.rules.every import decide, needs_of
@@ -175,7 +175,7 @@ class Committer:
             begun = await self._begin(connection)
             for name, parameters in needs_of(batch).locks():
                 await connection.execute(self._sql[name], self._bound(name, parameters))
-            await pipeline.sync()
+            await all_answers(pipeline)
             [(self._transaction, self._begun_ms)] = await begun.fetchall()
 
     async def _begin(self, connection: psycopg.AsyncConnection[Any]) -> psycopg.AsyncCursor[Any]:
@@ -214,7 +214,7 @@ class Committer:
                 (name, await connection.execute(self._sql[name], self._bound(name, parameters), binary=True))
                 for name, parameters in (*needs.locks(), *needs.reads())
             ]
-            await pipeline.sync()
+            await all_answers(pipeline)
             for name, cursor in cursors:
                 found.take(name, await cursor.fetchall())
             if begun is not None:
@@ -237,7 +237,7 @@ class Committer:
                 await connection.execute(self._sql["notify"], [self._channel, self._interest.signed(writes.said)])
             if commit:
                 await self._commit(connection, answers)
-            await pipeline.sync()
+            await all_answers(pipeline)
             for name, cursor in cursors:
                 if name == "insert_messages":
                     inserted = {(chain_key, message_id) for chain_key, message_id in await cursor.fetchall()}

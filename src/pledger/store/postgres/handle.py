@@ -12,7 +12,7 @@ from pledger.errors import StoreError, StoreUnavailableError
 from pledger.store.postgres.address import Address
 from pledger.store.postgres.commit import CommitHook, Committer
 from pledger.store.postgres.failures import is_of_the_connection
-from pledger.store.postgres.links import STATEMENT_TIMEOUT_S, BlockingLink, Link, pipelined, settings
+from pledger.store.postgres.links import STATEMENT_TIMEOUT_S, BlockingLink, Link, all_answers, pipelined, settings
 from pledger.store.postgres.listening import Listener
 from pledger.store.postgres.news import Interest
 from pledger.store.postgres.patience import until_nobody_is_in_the_way
@@ -128,7 +128,7 @@ class PostgresHandle:
                 cursors = [
                     await connection.execute(self._sql[name], parameters, binary=True) for name, parameters in asked
                 ]
-                await pipeline.sync()
+                await all_answers(pipeline)
                 return [await cursor.fetchall() for cursor in cursors]
 
         return await self._read_by(self._reader, read)

@@ -8,7 +8,7 @@ import logging
 import random
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator, Mapping
 from contextvars import ContextVar
 from typing import Any, Final, TypeAlias
 
@@ -218,8 +218,8 @@ class Link:
 async def pipelined(connection: psycopg.AsyncConnection[Any]) -> AsyncIterator[psycopg.AsyncPipeline]:
     """What is executed meanwhile goes out together.
 
-    Whoever fetches within has to `sync` before: only then does the server count the transaction as idle, which bounds
-    how long a process that stands still holds its locks.
+    Whoever fetches within has to wait for `all_answers` before, or `sync`: only then does the server count the
+    transaction as idle, which bounds how long a process that stands still holds its locks.
     """
     token = _in_pipeline.set(True)
     try:
@@ -227,6 +227,21 @@ async def pipelined(connection: psycopg.AsyncConnection[Any]) -> AsyncIterator[p
             yield pipeline
     finally:
         _in_pipeline.reset(token)
+
+
+async def all_answers(pipeline: psycopg.AsyncPipeline) -> None:
+    """Send and take in what was executed in the pipeline, which nothing may follow; not in one within another one.
+
+    At its end psycopg asks once more whether all is there: a round trip for nothing, and what is sent with it has the
+    server count no transaction as idle any more.
+    """
+    await pipeline.sync()
+    if not pipeline.result_queue and not pipeline.command_queue:
+        pipeline._exit_gen = _nothing  # type: ignore[method-assign] # noqa: SLF001 - without it, it asks as ever
+
+
+def _nothing() -> Generator[Any, Any, None]:
+    yield from ()
 
 
 _in_pipeline: ContextVar[bool] = ContextVar("pledger_in_pipeline", default=False)

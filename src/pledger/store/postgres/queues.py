@@ -26,7 +26,7 @@ from pledger.history.placement import LimitRule, LimitUse
 from pledger.store import queue_rows
 from pledger.store.postgres.arrays import array_parameters, pack
 from pledger.store.postgres.dependencies import columns_of, rows_of
-from pledger.store.postgres.links import pipelined
+from pledger.store.postgres.links import all_answers, pipelined
 from pledger.store.postgres.pauses import PostgresPauses
 from pledger.store.postgres.writes import columns
 
@@ -354,7 +354,7 @@ class _Try:
             ]
             if commits:
                 await connection.execute("COMMIT")
-            await pipeline.sync()
+            await all_answers(pipeline)
             return [await each.fetchall() if each.description is not None else [] for each in cursors]
 
 
