@@ -78,8 +78,9 @@ def _drawn(seed: int, dice: random.Random, store: str, *, is_whole: bool) -> lis
         drawn += [case("rationed")] * 2
     if is_whole and random.Random(f"dependencies {seed}").random() < 0.15:
         drawn += [case("booking")] * 2
-    if is_whole and random.Random(f"shop {seed}").random() < 0.1:
-        drawn += [each for each in SHOP if each.beside is None or store == "sqlite"]
+    of_shop = random.Random(f"shop {seed}")
+    if is_whole and of_shop.random() < 0.1:
+        drawn += of_shop.sample([each for each in SHOP if each.beside is None or store == "sqlite"], 2)
     return drawn
 
 
