@@ -11,6 +11,7 @@ import msgspec
 
 from pledger import errors
 from pledger.engine.active_run import ActiveRun
+from pledger.engine.interrupts import is_interrupt
 from pledger.engine.port.answers import Answer, Reply, Started
 from pledger.engine.port.operations import StartRun
 from pledger.history import transition
@@ -60,7 +61,8 @@ class Births:
         try:
             built = self._runs.transition(run, now_ms)
         except BaseException as error:
-            if isinstance(error, KeyboardInterrupt):
+            if is_interrupt(error):
+                self._committer.submit(start, birth.done)
                 raise
             # Kept as an ordinary start: whoever claims it meets the bug and blocks the run.
             self._runs.leaving.dispose(machine)
@@ -79,7 +81,12 @@ class Births:
             run.run_key, run.chain_key = answer.run_key, answer.chain_key
             runs.active[run.run_key] = run
             run.held = runs.pauses.covers(run)  # what it is of may have been paused while it was born
-            runs.won(built)
+            try:
+                runs.won(built)
+            except BaseException as error:
+                if is_interrupt(error):
+                    runs.interrupted(run)
+                raise
             self._listener.run_born(run.run_key)
         else:
             runs.activities.admission.unreserve(built.eager)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from pledger.engine.interrupts import is_interrupt
 from pledger.engine.port.answers import Reply
 from pledger.engine.port.operations import Append
 from pledger.engine.port.records import AttemptRecord
@@ -38,6 +39,7 @@ class Settles(Protocol):
     def won(self, built: InFlight) -> None: ...
     def lost(self, built: InFlight) -> None: ...
     def failed(self, built: InFlight, error: Exception) -> None: ...
+    def interrupted(self, run: ActiveRun) -> None: ...
 
 
 class InFlight:
@@ -56,7 +58,12 @@ class InFlight:
 
     def settle(self, answer: Answer) -> None:
         if answer is Reply.WON:
-            self.runs.won(self)
+            try:
+                self.runs.won(self)
+            except BaseException as error:
+                if is_interrupt(error):
+                    self.runs.interrupted(self.run)
+                raise
         elif answer is Reply.LOST:
             self.runs.lost(self)
         elif isinstance(answer, Exception):

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
+from pledger.engine.interrupts import is_interrupt
 from pledger.errors import InternalError
 
 T = TypeVar("T")
@@ -25,6 +26,8 @@ async def in_callback(loop: asyncio.AbstractEventLoop, call: Callable[[], T]) ->
         try:
             future.set_result(call())
         except SystemExit as error:
+            if is_interrupt(error):
+                raise
             future.set_exception(InternalError(f"workflow code raised SystemExit({error.code!r})"))
         except (StopIteration, asyncio.CancelledError) as error:  # the first one no future takes
             raised = InternalError(f"workflow code raised {type(error).__name__}")

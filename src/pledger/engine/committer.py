@@ -15,6 +15,7 @@ import gc
 from collections.abc import Callable
 from typing import NoReturn, Protocol
 
+from pledger.engine.interrupts import is_interrupt
 from pledger.engine.port.answers import Answer
 from pledger.engine.port.operations import Operation
 from pledger.errors import InternalError, StoreUnavailableError
@@ -135,7 +136,13 @@ class Committer:
         else:
             self._operations, self._callbacks = [], []
         self._in_flight = True
-        future = self._store.commit(operations)
+        try:
+            future = self._store.commit(operations)
+        except BaseException as error:  # noqa: BLE001 - see on_error; and Ctrl-C, where a store commits on this thread
+            # Written or not: who has submitted them asks or repeats them, as after any answer that is lost.
+            future = self._loop.create_future()
+            future.set_exception(StoreUnavailableError(f"the commit was interrupted by {type(error).__name__}"))
+            self._raised(error)
         if future.done():
             self._settle(future, callbacks)
         else:
@@ -186,7 +193,7 @@ class Committer:
                     waiter.set_result(None)
 
     def _raised(self, error: BaseException) -> None:
-        if isinstance(error, KeyboardInterrupt):
+        if is_interrupt(error):
             # It is the program's, but not in the midst of a batch: what is to close in good order needs the next turns.
             self._loop.call_soon(_raise, error)
         else:

@@ -14,6 +14,7 @@ from pledger.engine.births import Birth
 from pledger.engine.bounds import bounds_of
 from pledger.engine.budgets import Budgets
 from pledger.engine.intake import Intake
+from pledger.engine.interrupts import is_interrupt
 from pledger.engine.limits import Limits
 from pledger.engine.loading import Loader
 from pledger.engine.port.answers import Answer, Reply, Sent
@@ -213,7 +214,12 @@ class Engine:
             await self.connection.store.state_limits(self.connection.namespace, rules)
         if self.budgets is not None:
             await self.budgets.start()
-        await self.session.open(self.identity, self.connection.namespace, self.task_queue, self.code)
+        try:
+            await self.session.open(self.identity, self.connection.namespace, self.task_queue, self.code)
+        except BaseException:
+            self.runs.stop()  # a program that tries again has another engine, and the committer none of this one
+            self.activities.close()
+            raise
         self._watchdog.start()
         self.intake.start()
         self._sweeper.start()
@@ -312,9 +318,9 @@ class Engine:
                 return
             try:
                 future.set_result(None if run.gone else self.runs.query(run, name, args))
-            except KeyboardInterrupt:
-                raise
-            except BaseException as error:  # noqa: BLE001 - whatever it is, the caller must not be left waiting
+            except BaseException as error:  # whatever it is, the caller must not be left waiting
+                if is_interrupt(error):
+                    raise
                 future.set_exception(error)
 
         self.runs.when_at_rest(run, ask)

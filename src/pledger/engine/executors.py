@@ -17,6 +17,7 @@ from queue import SimpleQueue
 from typing import Any, TypeAlias
 
 from pledger.engine.attempt import Attempt, running
+from pledger.engine.interrupts import is_interrupt
 
 #: Told that an attempt's code ended: its result, or what it raised.
 Done: TypeAlias = Callable[[Attempt, Any, BaseException | None], None]
@@ -129,7 +130,7 @@ async def _run(
         result = await fn(*positional, **keywords)
     except BaseException as error:
         done(attempt, None, error)
-        if isinstance(error, KeyboardInterrupt):
+        if is_interrupt(error):
             raise
     else:
         done(attempt, result, None)

@@ -67,5 +67,5 @@ class Heartbeats:
             return
         if answer is Reply.CANCEL_REQUESTED:
             self._stop(attempt, cancelled("the activity was cancelled"))
-        elif answer is Reply.LOST:
+        elif answer is Reply.LOST and not self._rows.is_on_hold(attempt.run_key):
             self._stop(attempt, cancelled("the attempt was lost to another worker"))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from pledger import errors
 from pledger.engine import blocks
 from pledger.engine.port.answers import Reply
-from pledger.engine.port.operations import Block, PutTask, Release
+from pledger.engine.port.operations import Block, Release
 from pledger.history import failures, tracebacks
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ logger = logging.getLogger("pledger.engine")
 
 #: Before a write that the store could not take is tried again.
 AGAIN_S: Final = 0.2
+#: Before a run is looked for that the store would not let go, for another reason.
+REFUSED_S: Final = 2.0
 
 
 class Leaving:
@@ -84,6 +86,10 @@ class Leaving:
                 # Or it came through before, its answer was lost, and so was that of a claim which has given the run
                 # back to this worker: as long as it was leaving, nobody looked for it.
                 self._listener.in_doubt()
+            elif isinstance(answer, Exception):
+                # It is this worker's still, and in nobody's memory: it is looked for, and loaded again.
+                logger.error("run %d could not be let go, and is loaded again: %s", operation.run_key, answer)
+                self._loop.call_later(REFUSED_S, self._listener.in_doubt)
 
         self._committer.submit(operation, answered)
 
@@ -127,10 +133,9 @@ class Leaving:
 
     def begin_again(self, run: ActiveRun) -> None:
         """Its memory is not what its history says: let go of it, for whoever replays it. Its attempts go on."""
-        for row in self._runs.activities.leave_behind(run.run_key, ()):
-            self._committer.submit(PutTask(run.fence, row), lambda _: None)
+        rows = self._runs.activities.leave_behind(run.run_key, [*run.outcomes_applied, *run.outcomes])
         run.releasing = True
-        self.let_go(Release(run.run_key, run.fence, 0), lambda: self._left(run))
+        self.let_go(Release(run.run_key, run.fence, 0, rows), lambda: self._left(run))
 
     def _left(self, run: ActiveRun) -> None:
         self._runs.forget(run, "the run was handed back")

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from pledger import errors
+from pledger.engine.interrupts import is_interrupt
 from pledger.engine.leaving import AGAIN_S
 from pledger.engine.loading import take_message, take_outcome
 from pledger.engine.task_rows import encode_record
@@ -107,9 +108,9 @@ class MailReader:
         answer = failure = None
         try:
             answer = self._runs.query(run, request.name, request.body)
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:  # noqa: BLE001 - whatever it is, the one who asks must not be left waiting
+        except BaseException as error:  # whatever it is, the one who asks must not be left waiting
+            if is_interrupt(error):
+                raise
             failure = encode_record(failures.from_exception(error))
         task = self._loop.create_task(self._store.answer_request(request.request_key, answer, failure))
         self.answers.add(task)

@@ -18,6 +18,7 @@ from pledger.engine.active_run import ActiveRun
 from pledger.engine.alarms import Alarms
 from pledger.engine.births import Births
 from pledger.engine.building import Builder, InFlight
+from pledger.engine.interrupts import is_interrupt
 from pledger.engine.leaving import AGAIN_S, Leaving
 from pledger.engine.pauses import KnownPauses
 from pledger.engine.port.operations import LogAttempts
@@ -242,7 +243,8 @@ class Runs:
         try:
             built = self.transition(run, now_ms)
         except BaseException as error:
-            if isinstance(error, KeyboardInterrupt):
+            if is_interrupt(error):
+                self.interrupted(run)
                 raise
             self.leaving.block(run, error)
             return
@@ -273,6 +275,8 @@ class Runs:
             consumed, commands = machine.activate_staged(inputs, time_ms=now_ms)
         finally:
             watchdog.identity = None
+            if watchdog.interrupted:
+                watchdog.delivered()
         if consumed < len(inputs):
             inputs, origins = inputs[:consumed], origins[:consumed]
         built = self._builder.build(self, run, inputs, origins, commands, now_ms)
@@ -377,6 +381,12 @@ class Runs:
             built.run.in_flight = False
             self.leaving.block(built.run, error)
 
+    def interrupted(self, run: ActiveRun) -> None:
+        """The program was ended in the midst of it: what was begun with the run is forgotten, and whoever has it next
+        goes by its history. Else it would look at rest, with inputs that are gone."""
+        if not run.gone:
+            self.leaving.begin_again(run)
+
     def when_at_rest(self, run: ActiveRun, ask: Callable[[], None]) -> None:
         """Call once nothing of the run is in flight, so that nobody sees what a crash could take back.
 
@@ -398,15 +408,19 @@ class Runs:
         for ask in waiting:
             try:
                 ask()
-            except KeyboardInterrupt:
-                raise
-            except BaseException as error:  # noqa: BLE001 - a bug of ours; neither the others nor the run suffer for it
+            except BaseException as error:  # a bug of ours; neither the others nor the run suffer for it
+                if is_interrupt(error):
+                    raise
                 self._loop.call_exception_handler({"message": f"{run.identity} could not be asked", "exception": error})
 
     def query(self, run: ActiveRun, name: str, args: bytes) -> bytes:
         """Ask a run at rest. Raises what `Machine.query` raises."""
         try:
             return self.watchdog.watch(run.identity, run.machine.query, name, args)
+        except errors.QueryFailedError as error:
+            if error.__cause__ is not None and is_interrupt(error.__cause__):
+                raise error.__cause__ from None
+            raise
         finally:
             if run.machine.spoiled and not run.releasing:
                 self.leaving.begin_again(run)

@@ -208,6 +208,10 @@ class TaskRows:
         """Until `left`, the ends of the run's attempts wait: the rows that they end are on their way."""
         self._held[run_key] = []
 
+    def is_on_hold(self, run_key: int) -> bool:
+        """Whether it is so: what the store says of such a row is of a time before it."""
+        return run_key in self._held
+
     def left(self, run_key: int) -> None:
         """Those rows are written, or never will be."""
         for attempt, finish in self._held.pop(run_key, ()):

@@ -31,7 +31,8 @@ class Watchdog:
     """warn_s: an activation longer than this is reported once. limit_s: one longer than this is interrupted; 0: never.
 
     identity: the run whose code is running, or None; activation: a number that is new for each. Both are written by
-    whoever activates: they are on the path of every step.
+    whoever activates: they are on the path of every step. Once the code has ended, and `interrupted` is set, it calls
+    `delivered`.
     """
 
     def __init__(self, warn_s: float = 2.0, limit_s: float = 30.0) -> None:
@@ -39,6 +40,7 @@ class Watchdog:
         self._limit_s = limit_s
         self.identity: RunIdentity | None = None
         self.activation = 0
+        self.interrupted = False
         self._thread_id = 0
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
@@ -62,6 +64,13 @@ class Watchdog:
             return call(*args)
         finally:
             self.identity = None
+            if self.interrupted:
+                self.delivered()
+
+    def delivered(self) -> None:
+        """The code that was interrupted has ended, perhaps by itself and a moment before: then it is at the beginning
+        of this call that the error is raised, and in nothing that comes after it."""
+        self.interrupted = False
 
     def _watch(self) -> None:
         seen, since, warned = -1, 0.0, False
@@ -85,9 +94,13 @@ class Watchdog:
         return tracebacks.running(frame) if frame is not None else "(no stack)"
 
     def _interrupt(self, identity: RunIdentity, activation: int) -> None:
-        if self.identity is not identity or self.activation != activation:
-            return
-        logger.error("%s is interrupted: its code ran for more than %.1f s", identity, self._limit_s)
         import ctypes  # noqa: PLC0415 - hardly ever needed, and not cheap to load
 
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._thread_id), ctypes.py_object(StuckError))
+        interrupt, error = ctypes.pythonapi.PyThreadState_SetAsyncExc, ctypes.py_object(StuckError)
+        thread_id = ctypes.c_ulong(self._thread_id)
+        self.interrupted = True
+        # Between the look and the call no other thread has its turn: CPython gives way at calls, and at jumps back.
+        if self.identity is identity and self.activation == activation:
+            interrupt(thread_id, error)
+            # Afterwards: a log's handlers take their time, and the code may end meanwhile.
+            logger.error("%s is interrupted: its code ran for more than %.1f s", identity, self._limit_s)
