@@ -131,6 +131,8 @@ class Side(Builder):
         answers = await self.store.commit(operations) if operations else []
         for operation, answer in zip(operations, answers, strict=True):
             if type(answer).__name__ == "Started" and isinstance(operation, StartRun):
+                if answer.run_key in self.runs:  # type: ignore[union-attr]
+                    continue  # a start that was asked for again
                 self.runs.append(answer.run_key)  # type: ignore[union-attr]
                 self.chains.append(answer.chain_key)  # type: ignore[union-attr]
         return answers

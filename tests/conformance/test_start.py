@@ -156,3 +156,17 @@ async def test_starts_of_one_batch_are_numbered_and_taken_as_they_came(store: St
     keys = [answer.run_key for answer in answers if isinstance(answer, Started)]
     assert keys == sorted(keys)
     assert [run.workflow_id for run in await claim(store, session)] == names
+
+
+async def test_a_start_whose_answer_was_lost_is_told_its_run_when_it_is_asked_again(store: Store) -> None:
+    session = await open_session(store)
+    operation = start(owner=session, first=Append(0, 0, 0, step(1), 2, None, NOW), reuse=IdReusePolicy.ALLOW_DUPLICATE)
+    [born] = await store.commit([operation])
+    assert [born, born] == [*await store.commit([operation]), *await store.commit([operation])]
+    assert isinstance(born, Started)
+    assert len(await store.list_runs("default", [], 10)) == 1
+    assert operation.first is not None
+    assert operation.first.run_key == born.run_key
+    closed = Append(born.run_key, 1, 2, step(3), 4, None, NOW, closed="completed")
+    assert await store.commit([closed]) == [Reply.WON]
+    assert await store.commit([operation]) == [born], "also when it has ended since"

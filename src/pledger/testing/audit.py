@@ -201,7 +201,10 @@ class Auditor(Findings):
 
     def _born(self, start: StartRun, answer: Started, view: View) -> None:
         self.checks("one start, one run")
-        if any(each.run_id == start.run_id for each in self.records.by_run.values()):
+        known = {run_key for run_key, each in self.records.by_run.items() if each.run_id == start.run_id}
+        if known == {answer.run_key}:
+            return  # it is told again, to one who has lost the answer
+        if known:
             self.violated("one start, one run", f"{start.workflow_id} ({start.run_id}) was created twice")
         self.records.by_run[answer.run_key] = Record(start.run_id)
         if start.first is not None and start.owner is not None:

@@ -17,12 +17,13 @@ from msgspec.structs import replace
 from psycopg import errors as pg
 
 from pledger.engine.port.answers import Answer
-from pledger.engine.port.operations import Append, Operation
+from pledger.engine.port.operations import Operation
 from pledger.engine.port.records import StoredRun
 from pledger.engine.port.verbs import Store
 from pledger.errors import StoreUnavailableError
 from pledger.store.memory import State
 from pledger.store.memory.store import commit
+from pledger.store.postgres.at_once import AtOnce
 from pledger.store.postgres.commit import Committer, Doubt
 from pledger.store.postgres.failures import is_of_the_connection
 from pledger.store.postgres.handed_out import OPEN_MAX_S
@@ -309,8 +310,8 @@ class _Committer(Committer):
     async def _write(self, _: psycopg.AsyncConnection[Any], batch: Sequence[Operation]) -> list[Answer]:
         return await self._store.transact(batch)
 
-    async def _write_steps(self, _: psycopg.AsyncConnection[Any], steps: Sequence[Append]) -> list[Answer]:
-        return await self._store.transact(steps, leaves_mark=False)
+    async def _write_at_once(self, _: psycopg.AsyncConnection[Any], batch: AtOnce) -> list[Answer]:
+        return await self._store.transact(batch.batch, leaves_mark=False)
 
     async def _write_singly(self, _: psycopg.AsyncConnection[Any], batch: Sequence[Operation]) -> list[Answer]:
         return await self._store.transact(batch)

@@ -16,7 +16,7 @@ from pledger.engine.limits import Limits
 from pledger.engine.port.answers import Answer, Reply, Sent
 from pledger.engine.port.operations import Append, ExpireTask, Operation, Send
 from pledger.engine.runs import Runs
-from pledger.store.memory import State, store
+from pledger.store.memory import State, ledger, store
 from pledger.store.postgres import news
 from pledger.store.postgres.commit import Committer, Doubt
 from pledger.store.postgres.listening import Listener
@@ -56,6 +56,11 @@ def a_commit_that_still_runs_is_taken_for_lost(patch: pytest.MonkeyPatch) -> Non
         return doubt.answers if found == [(doubt.mark,)] else None
 
     patch.setattr(Committer, "resolve", resolve)
+
+
+def a_start_that_is_asked_again_does_not_know_its_run(patch: pytest.MonkeyPatch) -> None:
+    """Its answer was lost: the run is this worker's, which never hears of it."""
+    patch.setattr(ledger, "began", lambda existing, start: None)
 
 
 def what_takes_effect_late_is_not_looked_for(patch: pytest.MonkeyPatch) -> None:
@@ -125,6 +130,13 @@ REVERTS = [
         ("attempts are counted",),
         Faults(late_effect=0.3, effect_refused=0.5),
         **ON_A_SERVER,
+    ),
+    Revert(
+        a_start_that_is_asked_again_does_not_know_its_run,
+        ("one start, one run", "every open run has a waker", *FINISHES),
+        Faults(reply_lost=0.1),
+        options={"settle": timedelta(minutes=2), "limits": Limits(lease_ms=10**9)},
+        store="postgres",
     ),
     Revert(what_takes_effect_late_is_not_looked_for, FINISHES, Faults(late_effect=0.05), **ON_A_SERVER),
     Revert(

@@ -177,6 +177,14 @@ def test_nothing_follows_the_end(ledger: Ledger) -> None:
     assert "terminal states absorb" in {each.partition(":")[0] for each in ledger.violations}
 
 
+def test_a_start_is_told_again_of_its_own_run_and_of_no_other(ledger: Ledger) -> None:
+    start = StartRun("default", "w", "run", "pay", "default", b"", b"", NOW)
+    ledger.judge(start, Started(ledger.run_key, 2))
+    assert ledger.violations == []
+    ledger.judge(start, Started(ledger.run_key + 1, 3))
+    assert "created twice" in ledger.violations[0]
+
+
 def test_a_repeated_append_changes_nothing(ledger: Ledger) -> None:
     operation = ledger.append(done())
     assert [ledger.judge(operation), ledger.judge(operation)] == [Reply.WON, Reply.WON]

@@ -42,6 +42,17 @@ class Sent(Record, frozen=True):
 Answer: TypeAlias = Reply | Started | Existing | Sent | Exception
 
 
+def began(existing: RunRow, start: StartRun) -> Started | None:
+    """What this very start has made, if that is what the newest chain of its workflow id is: the answer was lost, and
+    it is asked again. A run id is drawn anew for each start. Only of those that are born owned: nobody else has them.
+    """
+    first = start.first
+    if first is None or existing.run_id != start.run_id:
+        return None
+    first.run_key, first.fence, first.expected_event = existing.run_key, 1, 0
+    return Started(existing.run_key, existing.chain_key)
+
+
 def decide_start(existing: RunRow, start: StartRun) -> Literal["start", "use", "refuse", "terminate"]:
     """What a start does when the newest chain of its workflow id is `existing`. Every store asks here."""
     same = existing.input_digest == start.input_digest and existing.workflow_type == start.workflow_type

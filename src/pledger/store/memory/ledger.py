@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from pledger.engine.port.answers import Answer, Existing, Reply, Started, decide_start
+from pledger.engine.port.answers import Answer, Existing, Reply, Started, began, decide_start
 from pledger.engine.port.operations import TRIED_MAX, Append, Block, ConfirmClaim, Release, StartRun, Terminate
 from pledger.engine.port.records import START_ID, Condition, Message, RunRow, RunStatus
 from pledger.history.transition import CHAIN_START, StoredTransition
@@ -22,6 +22,8 @@ from pledger.store.memory.state import State
 def start_run(state: State, op: StartRun) -> Answer:
     earlier = find_run(state, op.namespace, op.workflow_id)
     if earlier is not None:
+        if (own := began(earlier, op)) is not None:
+            return own
         decision = decide_start(earlier, op)
         if decision != "start":
             return Existing(earlier, decision)

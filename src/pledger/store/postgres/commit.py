@@ -1,10 +1,10 @@
-"""A batch of operations in one transaction: lock and read, decide, write; two round trips."""
+"""A batch of operations in one transaction: lock and read, decide, write, in two round trips; or all `at_once`."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast
 
 import psycopg
 from psycopg import errors as pg
@@ -12,14 +12,16 @@ from psycopg import errors as pg
 from pledger.engine.port.answers import Answer, Reply
 from pledger.engine.port.operations import Append, Operation, Send
 from pledger.errors import PledgerError, StoreUnavailableError
+from pledger.store.postgres import news
 from pledger.store.postgres.arrays import array_parameters, pack
+from pledger.store.postgres.at_once import AtOnce, at_once, last_transition
 from pledger.store.postgres.failures import PASSING, is_of_an_operation, operation_failure
 from pledger.store.postgres.found import Found, Needs
 from pledger.store.postgres.links import all_answers, pipelined
 from pledger.store.postgres.news import Interest
 from pledger.store.postgres.rounds import Round, cut_into_rounds
 from pledger.store.postgres.rules.every import decide, needs_of
-from pledger.store.postgres.writes import Writes, columns
+from pledger.store.postgres.writes import Writes
 
 #: How often a transaction is done again that others were in the way of.
 TRIES: Final = 10
@@ -48,7 +50,7 @@ class Committer:
     doubt: of the newest transaction, when its COMMIT was sent and the connection was lost before it was answered.
     acknowledged: the mark of the newest one that was; acknowledged_ms: when that began, by the server's clock. Ours
     would not do: it stands still while a machine is suspended.
-    newest_step: of batches of plain steps, which leave no mark, the last step that was.
+    newest_step: the newest transition that was written `at_once`, which leaves no mark.
     """
 
     def __init__(
@@ -102,11 +104,11 @@ class Committer:
         Raises psycopg.Error when nothing of the batch was written, or nobody knows.
         """
         self.doubt = None
-        steps = plain_steps(batch)
+        together = at_once(batch)
         for attempt in range(TRIES):
             try:
-                if steps:
-                    return await self._write_steps(connection, steps)
+                if together is not None:
+                    return await self._write_at_once(connection, together)
                 return await self._write(connection, batch)
             except Exception as error:
                 passing = isinstance(error, PASSING)
@@ -121,40 +123,37 @@ class Committer:
                     break
         return await self._write_singly(connection, batch)
 
-    async def _write_steps(self, connection: psycopg.AsyncConnection[Any], steps: Sequence[Append]) -> list[Answer]:
-        """One statement, which commits by itself."""
-        rows = [
-            (
-                step.run_key,
-                step.fence,
-                step.expected_event,
-                step.last_event,
-                step.due_ms,
-                step.transition.first_event_id,
-                step.transition.body,
-                step.transition.checksum,
-            )
-            for step in steps
-        ]
+    async def _write_at_once(self, connection: psycopg.AsyncConnection[Any], batch: AtOnce) -> list[Answer]:
+        statements = [*batch.statements(self._channel, self._interest.name)]
         self._tell("before")
-        if len(rows) == 1:
-            cursor = await connection.execute(self._sql["write_step"], rows[0], binary=True)
+        if len(statements) == 1:  # commits by itself
+            [(name, parameters)] = statements
+            cursor = await connection.execute(self._sql[name], self._bound(name, parameters), binary=True)
+            rows = {name: await cursor.fetchall()}
         else:
-            bound = self._bound("write_steps", columns(rows))
-            cursor = await connection.execute(self._sql["write_steps"], bound, binary=True)
-        won = {run_key for (run_key,) in await cursor.fetchall()}
+            async with pipelined(connection) as pipeline:
+                cursors = {
+                    name: await connection.execute(self._sql[name], self._bound(name, parameters), binary=True)
+                    for name, parameters in statements
+                }
+                if batch.ends:
+                    await connection.execute(self._sql["notify"], self._news([news.OF_CLOSED]))
+                await all_answers(pipeline)
+                rows = {name: await cursor.fetchall() for name, cursor in cursors.items()}
         self._tell("after")
-        if len(won) == len(steps):
-            self.newest_step = steps[-1]
-            return [Reply.WON] * len(steps)
-        # Of those that did not win, some may be there already.
-        lost = [step for step in steps if step.run_key not in won]
+        answers = batch.answers(rows)
+        lost = [operation for operation, answer in zip(batch.batch, answers, strict=True) if answer is None]
+        if answers[-1] is not None:
+            self.newest_step = last_transition(batch.batch[-1])
+        if not lost:
+            return cast("list[Answer]", answers)
+        # Some of them may be there already.
         try:
-            answers = iter(await self._write(connection, lost))
+            found = iter(await self._write(connection, lost))
         except BaseException:
             self.doubt = None  # it would be of these alone; who asks again finds all of them
             raise
-        return [Reply.WON if step.run_key in won else next(answers) for step in steps]
+        return [next(found) if answer is None else answer for answer in answers]
 
     async def _write(self, connection: psycopg.AsyncConnection[Any], batch: Sequence[Operation]) -> list[Answer]:
         answers: list[Answer] = [Reply.LOST] * len(batch)
@@ -234,7 +233,7 @@ class Committer:
                 for name, parameters in writes.statements(self._channel, self._interest.name)
             ]
             if writes.said:
-                await connection.execute(self._sql["notify"], [self._channel, self._interest.signed(writes.said)])
+                await connection.execute(self._sql["notify"], self._news(writes.said))
             if commit:
                 await self._commit(connection, answers)
             await all_answers(pipeline)
@@ -289,18 +288,9 @@ class Committer:
         arrays = self._arrays[name]
         return [pack(arrays[at], each) if at in arrays else each for at, each in enumerate(parameters)]
 
+    def _news(self, said: Iterable[str]) -> list[Any]:
+        return [self._channel, self._interest.signed(said)]
+
     def _tell(self, phase: Literal["before", "after"]) -> None:
         if self._hook is not None:
             self._hook(phase)
-
-
-def plain_steps(batch: Sequence[Operation]) -> Sequence[Append]:
-    """The batch, when it is nothing but steps of different runs that write a transition each; else nothing."""
-    steps = [operation for operation in batch if isinstance(operation, Append) and _is_plain(operation)]
-    return steps if len(steps) == len(batch) == len({step.run_key for step in steps}) else ()
-
-
-def _is_plain(op: Append) -> bool:
-    return op.closed is None and not (
-        op.consumed or op.tasks or op.dropped or op.cancelled or op.unwritten or op.attempts
-    )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, Final, TypeAlias
 
-from pledger.engine.port.operations import TRIED_MAX
+from pledger.engine.port.operations import TRIED_MAX, Append
 from pledger.store.postgres import news
 from pledger.store.postgres.found import Run
 
@@ -17,7 +17,6 @@ ATTEMPTS_MAX: Final = 100
 _ORDERS: Final[Mapping[str, Callable[[tuple[Any, ...]], Any]]] = {
     "insert_chains": itemgetter(1, 2),
     "insert_messages": itemgetter(0),
-    "settle_messages": itemgetter(0),
 }
 
 Row: TypeAlias = tuple[Any, ...]
@@ -31,24 +30,23 @@ BY_ROW: Final = (
     "insert_transitions",
     "insert_messages",
     "deliver_messages",
-    "settle_messages",
     "put_tasks",
     "drop_tasks",
     "cancel_tasks",
     "finish_tasks",
     "beat_tasks",
     "log_attempts",
+    "close_runs",  # the last: nothing that is written beside it stays to be done
 )
 
 
 class Writes:
-    """rows: of each statement of BY_ROW. closed: runs that closed. let_go: runs that nobody owns any more, closed ones
-    among them. due: ownerless runs that have news; woken: owned ones. tried: of blocked runs, and by which code.
-    forgotten: consumed messages. said: what other processes are told once it is committed."""
+    """rows: of each statement of BY_ROW. let_go: open runs that nobody owns any more. due: ownerless runs that have
+    news; woken: owned ones. tried: of blocked runs, and by which code. forgotten: consumed messages. said: what other
+    processes are told once it is committed."""
 
     def __init__(self) -> None:
         self.rows: dict[str, list[Row]] = {}
-        self.closed: list[int] = []
         self.let_go: list[int] = []
         self.tried: list[tuple[int, str]] = []
         self.forgotten: list[int] = []
@@ -74,9 +72,7 @@ class Writes:
     def slots_are_free(self, namespace: str) -> None:
         self.said[news.for_limits(namespace)] = None
 
-    def has_closed(self, run_key: int) -> None:
-        self.closed.append(run_key)
-        self.let_go.append(run_key)
+    def has_closed(self) -> None:
         self.said[news.OF_CLOSED] = None
 
     def statements(self, channel: str, name: str) -> Iterator[tuple[str, Sequence[Any]]]:
@@ -88,23 +84,29 @@ class Writes:
             if rows := self.rows.get(statement):
                 if statement in _ORDERS:
                     rows.sort(key=_ORDERS[statement])  # stable: those of one chain stay in the order of their senders
-                yield statement, columns(rows)
+                yield statement, [*columns(rows), *((channel, name) if statement == "close_runs" else ())]
         if self.tried:
             yield "note_tries", [*columns(self.tried), TRIED_MAX]
-        for statement, run_keys, more in (
-            ("due_runs", sorted(self.due), ()),
-            ("insert_wakes", sorted(self.woken), ()),
-            ("drop_tasks_of_runs", self.closed, (channel, name)),
-            ("drop_wakes", self.let_go, ()),
+        for statement, run_keys in (
+            ("due_runs", sorted(self.due)),
+            ("insert_wakes", sorted(self.woken)),
+            ("drop_wakes", self.let_go),
         ):
             if run_keys:
-                yield statement, [run_keys, *more]
+                yield statement, [run_keys]
         if rows := self.rows.get("log_attempts"):
             pairs = sorted({row[:2] for row in rows})
             yield (
                 "trim_attempts",
                 [[run_key for run_key, _ in pairs], [event_id for _, event_id in pairs], ATTEMPTS_MAX],
             )
+
+
+def closing_row(op: Append) -> Row:
+    """What `close_runs` takes of an owner's last step."""
+    transition = op.transition
+    place = (op.run_key, op.fence, op.expected_event, op.last_event, transition.first_event_id)
+    return (*place, transition.body, transition.checksum, op.closed, op.time_ms, True)
 
 
 def columns(rows: Sequence[Row]) -> list[list[Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from pledger.engine.port.answers import Answer, Existing, Reply, Started, decide_start
+from pledger.engine.port.answers import Answer, Existing, Reply, Started, began, decide_start
 from pledger.engine.port.operations import TRIED_MAX, Append, Block, ConfirmClaim, Release, StartRun, Terminate
 from pledger.engine.port.records import START_ID, Condition, RunRow, RunStatus
 from pledger.history.transition import StoredTransition
@@ -28,6 +28,8 @@ def start_run(cursor: Cursor, op: StartRun) -> Answer:
     earlier = cursor.row(_SQL["find_newest_run"], (op.namespace, op.workflow_id))
     if earlier is not None:
         existing = RunRow(*earlier)
+        if (own := began(existing, op)) is not None:
+            return own
         decision = decide_start(existing, op)
         if decision != "start":
             return Existing(existing, decision)

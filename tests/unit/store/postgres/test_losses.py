@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import psycopg
 import pytest
 
-from pledger.engine.port.answers import Reply
+from pledger.engine.port.answers import Reply, Sent
 from pledger.engine.port.records import RunRow
 from pledger.store.postgres import PostgresStore, open_postgres
 from tests.conformance.harness import append, open_session, owned_run, signal, write
@@ -43,8 +43,9 @@ async def test_what_is_acknowledged_while_a_connection_asks_is_not_missed_in_the
     store = await open_postgres(url)
     session = await open_session(store)
     run = await owned_run(store, session)
+    await write(store, signal(run))  # leaves a mark, which a start does not
     async with answered_late(store, "lacks_mark"):
-        await write(store, signal(run))
+        await write(store, signal(run, "another"))
     assert [row.session_key for row in await store.read_sessions("default")] == [session]
     assert await store.read_losses([run.run_key]) == {}
     await store.close()
@@ -74,13 +75,19 @@ async def change(store: PostgresStore, sql: str) -> None:
         connection.execute(sql.format(store.address.quoted))  # type: ignore[arg-type] # the tests' own text
 
 
+async def marked_run(store: PostgresStore, workflow_id: str) -> None:
+    """With a message for it, which leaves a mark as a start does not."""
+    run = await owned_run(store, await open_session(store), workflow_id)
+    assert await write(store, signal(run)) == Sent(run.owner)
+
+
 async def test_what_was_lost_is_declared_once_though_its_server_is_restarted_later(url: str) -> None:
     """Two processes have written to the part that is gone. Who comes second finds that the loss has been declared; and
     it does not declare what it lacks anew when it comes again, long after."""
     first, second = await open_postgres(url), await open_postgres(url)
     for store in (first, second):
         await open_session(store)
-        await owned_run(store, await open_session(store), str(id(store)))
+        await marked_run(store, str(id(store)))
     await change(first, "DELETE FROM {}.mark")
     await reconnect(first)
     assert await first.read_sessions("default") == []
@@ -104,7 +111,7 @@ async def test_what_is_lost_after_a_loss_is_declared_too(
             monkeypatch.setattr(f"pledger.store.postgres.{module}.timeline", no_timeline)
     store = await open_postgres(url)
     for workflow_id in ("before", "after"):
-        await owned_run(store, await open_session(store), workflow_id)
+        await marked_run(store, workflow_id)
         await reconnect(store)
         assert len(await store.read_sessions("default")) == 1
         await change(store, "DELETE FROM {}.mark")
@@ -118,7 +125,7 @@ async def test_a_mark_that_was_dropped_for_its_age_is_not_taken_for_lost(url: st
     """A machine was suspended for days, and its clock with it; or the server's clock was a day ahead for a moment.
     Others have dropped its mark meanwhile."""
     store, other = await open_postgres(url), await open_postgres(url)
-    await owned_run(store, await open_session(store))
+    await marked_run(store, "order-1")
     if of == "now":
         clock = "CREATE OR REPLACE FUNCTION {}.now_ms() RETURNS bigint LANGUAGE sql VOLATILE AS "
         now = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
@@ -134,7 +141,7 @@ async def test_a_mark_that_was_dropped_for_its_age_is_not_taken_for_lost(url: st
     await reconnect(store)
     assert len(await store.read_sessions("default")) == 1
     # What it writes now is missed again.
-    await owned_run(store, await open_session(store), "later")
+    await marked_run(store, "later")
     await change(store, "DELETE FROM {}.mark")
     await reconnect(store)
     assert await store.read_sessions("default") == []

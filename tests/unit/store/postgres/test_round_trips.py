@@ -6,7 +6,7 @@ import pytest
 from psycopg._pipeline_base import BasePipeline
 
 from pledger.store.postgres import open_postgres
-from tests.conformance.harness import open_session, owned_run, signal, write
+from tests.conformance.harness import append, open_session, owned_run, signal, write
 
 
 @pytest.fixture
@@ -31,9 +31,15 @@ async def test_statements_that_go_out_together_take_one(url: str, trips: list[st
     await write(store, signal(run))  # lock and read; write and commit
     assert len(trips) == 2
     trips.clear()
+    await owned_run(store, run.owner or 0, "another")
+    assert len(trips) == 1
+    trips.clear()
     [mail] = await store.read_mail([run.run_key])
     assert ([each.message_id for each in mail.messages], len(trips)) == (["m-1"], 1)
     trips.clear()
     [stored] = await store.read_stored_runs([run.run_key], 10)
     assert (len(stored.transitions), len(stored.messages), len(trips)) == (1, 1, 1)
+    trips.clear()
+    await write(store, append(run, closed="completed"))
+    assert len(trips) == 1
     await store.close()

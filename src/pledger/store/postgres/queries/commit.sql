@@ -1,5 +1,5 @@
 -- The two round trips of a commit: all locks and reads, in one fixed order (sessions, chains, runs, tasks; each by key),
--- then all writes. Arrays of one statement have a row at each index.
+-- then all writes. Arrays of one statement have a row at each index. What decides by itself takes one: see `at_once`.
 
 -- name: lock_sessions
 -- Those that still stand. A burial waits for this transaction, and then finds what was born in it.
@@ -127,6 +127,107 @@ WITH won AS (
 INSERT INTO pledger.history (run_key, first_event_id, body, checksum)
 SELECT run_key, $6::bigint, $7::bytea, $8::bytea FROM won RETURNING run_key;
 
+-- name: write_births
+-- Starts of runs that are born owned, each with its first transition, in sessions that are locked: those whose session
+-- still stands and whose workflow id nobody has had before. Who started first has the lowest keys; of ids that two
+-- transactions may want, both take them in one order.
+WITH born AS MATERIALIZED (
+    SELECT nextval('pledger.chain_chain_key_seq') AS chain_key, nextval('pledger.run_run_key_seq') AS run_key, start.*
+    FROM unnest(
+        $1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bytea[], $7::bigint[], $8::bigint[],
+        $9::bigint[], $10::bigint[], $11::bigint[], $12::bytea[], $13::bytea[]
+    ) AS start (
+        namespace, workflow_id, run_id, workflow_type, task_queue, input_digest, started_ms, owner,
+        last_event, next_ms, first_event_id, body, checksum
+    )
+    WHERE EXISTS (SELECT FROM pledger.session AS session WHERE session.session_key = start.owner)
+        AND NOT EXISTS (
+            SELECT FROM pledger.chain AS chain
+            WHERE chain.namespace = start.namespace AND chain.workflow_id = start.workflow_id
+        )
+),
+chains AS (
+    INSERT INTO pledger.chain (chain_key, namespace, workflow_id, generation)
+    SELECT chain_key, namespace, workflow_id, 1 FROM born ORDER BY namespace, workflow_id
+),
+runs AS (
+    INSERT INTO pledger.run (
+        run_key, chain_key, namespace, run_id, workflow_type, task_queue, input_digest, started_ms,
+        last_event, head, fence, owner, next_ms
+    )
+    SELECT
+        run_key, chain_key, namespace, run_id, workflow_type, task_queue, input_digest, started_ms,
+        last_event, checksum, 1, owner, next_ms
+    FROM born
+),
+transitions AS (
+    INSERT INTO pledger.history (run_key, first_event_id, body, checksum)
+    SELECT run_key, first_event_id, body, checksum FROM born
+)
+SELECT run_id, run_key, chain_key FROM born;
+
+-- name: hold_runs
+-- For those who write steps and last steps of several runs: in one order.
+SELECT run_key FROM pledger.run WHERE run_key = ANY($1::bigint[]) ORDER BY run_key FOR NO KEY UPDATE;
+
+-- name: close_runs
+-- Last steps, of runs whose chains are locked: the runs whose compare-and-set has won. by_owner: only while the run has
+-- one. Messages get their verdicts, and nothing is left to do. The slots that attempts had are free by that, and whoever
+-- waits for one is told: by the channel $11, as the news of $12 (see news.for_limits). OFFSET 0: each chain is looked
+-- up, or all that waits in the ledger may be read.
+WITH held AS (
+    SELECT step.*, run.chain_key FROM unnest(
+        $1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bytea[], $7::bytea[],
+        $8::text[], $9::bigint[], $10::boolean[]
+    ) AS step (
+        run_key, fence, expected_event, last_event, first_event_id, body, checksum, status, closed_ms, by_owner
+    )
+    JOIN pledger.run AS run USING (run_key)
+    WHERE run.fence = step.fence AND run.last_event = step.expected_event AND run.closed_ms IS NULL
+        AND (run.owner IS NOT NULL OR NOT step.by_owner)
+    ORDER BY run_key FOR NO KEY UPDATE OF run
+),
+won AS (
+    UPDATE pledger.run AS run SET
+        status = held.status, closed_ms = held.closed_ms, last_event = held.last_event, head = held.checksum,
+        fence = run.fence + 1, owner = NULL, due_ms = NULL, next_ms = NULL, blocked = NULL, blocked_code = NULL,
+        claims = CASE WHEN held.by_owner THEN 0 ELSE run.claims END
+    FROM held
+    WHERE run.run_key = held.run_key AND run.fence = held.fence AND run.last_event = held.expected_event
+    RETURNING held.run_key, held.chain_key, held.status, held.first_event_id, held.body, held.checksum
+),
+settled AS (
+    UPDATE pledger.message AS message SET verdict = CASE
+        WHEN message.kind <> 'cancel' THEN 'undelivered'
+        WHEN message.verdict = 'delivered' AND won.status = 'cancelled' THEN 'cancelled'
+        ELSE 'too_late:' || won.status
+    END
+    FROM won CROSS JOIN LATERAL (
+        SELECT unsettled.message_key FROM pledger.message AS unsettled
+        WHERE unsettled.chain_key = won.chain_key
+            AND (unsettled.verdict IS NULL OR (unsettled.kind = 'cancel' AND unsettled.verdict = 'delivered'))
+        OFFSET 0
+    ) AS unsettled
+    WHERE message.message_key = unsettled.message_key
+),
+dropped AS (
+    DELETE FROM pledger.task AS task USING won WHERE task.run_key = won.run_key
+    RETURNING task.namespace, task.owner, task.limited
+),
+wakes AS (
+    DELETE FROM pledger.wake WHERE wake_key IN (
+        SELECT wake.wake_key FROM pledger.wake AS wake JOIN won USING (run_key) ORDER BY wake_key FOR UPDATE OF wake
+    )
+),
+transitions AS (
+    INSERT INTO pledger.history (run_key, first_event_id, body, checksum)
+    SELECT run_key, first_event_id, body, checksum FROM won
+)
+SELECT run_key, '' FROM won
+UNION ALL
+SELECT NULL, pg_notify($11, $12 || json_build_array('slot', namespace)::text)::text
+FROM dropped WHERE limited AND owner IS NOT NULL GROUP BY namespace;
+
 -- name: step_runs
 -- A step of owned runs, whose rows are locked: this is what the engine does all day.
 UPDATE pledger.run AS run SET last_event = step.last_event, head = step.head, next_ms = step.next_ms, claims = 0
@@ -134,17 +235,13 @@ FROM unnest($1::bigint[], $2::bigint[], $3::bytea[], $4::bigint[]) AS step (run_
 WHERE run.run_key = step.run_key;
 
 -- name: change_runs
--- Whatever else changes in the row of a run.
+-- Whatever else changes in the row of an open run.
 UPDATE pledger.run AS run SET
-    status = change.status, closed_ms = change.closed_ms, last_event = change.last_event, head = change.head,
     fence = change.fence, owner = change.owner, due_ms = change.due_ms, next_ms = change.next_ms, claims = change.claims,
     blocked = change.blocked, blocked_code = change.blocked_code
 FROM unnest(
-    $1::bigint[], $2::text[], $3::bigint[], $4::bigint[], $5::bytea[], $6::bigint[], $7::bigint[], $8::bigint[],
-    $9::bigint[], $10::int[], $11::bytea[], $12::text[]
-) AS change (
-    run_key, status, closed_ms, last_event, head, fence, owner, due_ms, next_ms, claims, blocked, blocked_code
-)
+    $1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::int[], $7::bytea[], $8::text[]
+) AS change (run_key, fence, owner, due_ms, next_ms, claims, blocked, blocked_code)
 WHERE run.run_key = change.run_key;
 
 -- name: note_tries
@@ -185,22 +282,6 @@ UPDATE pledger.message AS message SET
 FROM unnest($1::bigint[], $2::bigint[]) AS delivered (message_key, event_id)
 WHERE message.message_key = delivered.message_key AND message.keep_id;
 
--- name: settle_messages
--- The verdicts of closed runs. OFFSET 0: each chain is looked up, or all that waits in the ledger may be read.
-UPDATE pledger.message AS message SET verdict = CASE
-    WHEN message.kind <> 'cancel' THEN 'undelivered'
-    WHEN message.verdict = 'delivered' AND closed.status = 'cancelled' THEN 'cancelled'
-    ELSE 'too_late:' || closed.status
-END
-FROM unnest($1::bigint[], $2::text[]) AS closed (chain_key, status)
-CROSS JOIN LATERAL (
-    SELECT unsettled.message_key FROM pledger.message AS unsettled
-    WHERE unsettled.chain_key = closed.chain_key
-        AND (unsettled.verdict IS NULL OR (unsettled.kind = 'cancel' AND unsettled.verdict = 'delivered'))
-    OFFSET 0
-) AS unsettled
-WHERE message.message_key = unsettled.message_key;
-
 -- name: put_tasks
 -- A cancellation is not taken back by what is written over the row; what waits in the queue then waits no longer.
 INSERT INTO pledger.task AS task (
@@ -224,13 +305,6 @@ ON CONFLICT (run_key, event_id) DO UPDATE SET
 
 -- name: drop_tasks
 DELETE FROM pledger.task WHERE (run_key, event_id) IN (SELECT * FROM unnest($1::bigint[], $2::bigint[]));
-
--- name: drop_tasks_of_runs
--- Of closed runs. The slots that their attempts had are free by that, and whoever waits for one is told: by the channel $2,
--- as the news of $3 (see news.for_limits). Which of the rows have slots nobody has looked at before.
-WITH dropped AS (DELETE FROM pledger.task WHERE run_key = ANY($1::bigint[]) RETURNING namespace, owner, limited)
-SELECT pg_notify($2, $3 || json_build_array('slot', namespace)::text)
-FROM dropped WHERE limited AND owner IS NOT NULL GROUP BY namespace;
 
 -- name: cancel_tasks
 -- What waits in the queue waits no longer.

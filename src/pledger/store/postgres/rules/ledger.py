@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from pledger.engine.port.answers import Answer, Existing, Reply, Started, decide_start
+from pledger.engine.port.answers import Answer, Existing, Reply, Started, began, decide_start
 from pledger.engine.port.operations import Append, Block, ConfirmClaim, Release, StartRun, Terminate
-from pledger.engine.port.records import START_ID, RunStatus
+from pledger.engine.port.records import START_ID
 from pledger.store.postgres.found import Found, Needs, Run
 from pledger.store.postgres.rules import tasks
-from pledger.store.postgres.writes import Writes
+from pledger.store.postgres.writes import Writes, closing_row
 
 # Starts ---------------------------------------------------------------------------------------------------------------
 
@@ -23,6 +23,8 @@ def needs_of_start(op: StartRun, needs: Needs) -> None:
 def start_run(op: StartRun, found: Found, writes: Writes) -> Answer:
     generation, earlier = found.newest.get((op.namespace, op.workflow_id), (0, None))
     if earlier is not None:
+        if (own := began(earlier, op)) is not None:
+            return own
         decision = decide_start(earlier, op)
         if decision != "start":
             return Existing(earlier, decision)
@@ -39,20 +41,20 @@ def start_run(op: StartRun, found: Found, writes: Writes) -> Answer:
     elif op.first is None:
         state = ("running", None, 0, bytes(8), 1, op.owner, None, 0)
     else:
-        state = _born(op.first, op.owner, (run_key, chain_key), found, writes)
+        state = _born(op.first, op.owner, run_key, found, writes)
     writes.add("insert_runs", *place, op.input_digest, op.started_ms, *state)
     return Started(run_key, chain_key)
 
 
-def _born(first: Append, owner: int, keys: tuple[int, int], found: Found, writes: Writes) -> tuple[Any, ...]:
-    """The state of a run whose first transition is written with its start. keys: of run and chain."""
-    run_key, chain_key = keys
+def _born(first: Append, owner: int, run_key: int, found: Found, writes: Writes) -> tuple[Any, ...]:
+    """The state of a run whose first transition is written with its start."""
     first.run_key, first.fence, first.expected_event = run_key, 1, 0
+    _add_transition(first, writes)
     _record(first, found, writes)
     head = first.transition.checksum
     if first.closed is None:
         return ("running", None, first.last_event, head, 1, owner, None, first.due_ms)
-    _settle(run_key, chain_key, first.closed, writes)
+    writes.has_closed()
     return (first.closed, first.time_ms, first.last_event, head, 2, None, None, None)
 
 
@@ -80,9 +82,10 @@ def append(op: Append, found: Found, writes: Writes) -> Answer:
         return Reply.WON if _is_newest(found, op) else Reply.LOST
     if op.closed is None:
         writes.add("step_runs", op.run_key, op.last_event, transition.checksum, op.due_ms)
+        _add_transition(op, writes)
     else:
-        changed = run._replace(last_event=op.last_event, head=transition.checksum, claims=0)
-        _close(changed, op.closed, op.time_ms, writes)
+        writes.add("close_runs", *closing_row(op))
+        writes.has_closed()
     _record(op, found, writes)
     return Reply.WON
 
@@ -100,10 +103,8 @@ def _is_newest(found: Found, op: Append) -> bool:
 
 
 def _record(op: Append, found: Found, writes: Writes) -> None:
-    """The transition, and what changes beside the run's own row."""
-    transition = op.transition
+    """What changes beside the run's own row and its history."""
     run_key = op.run_key
-    writes.add("insert_transitions", run_key, transition.first_event_id, transition.body, transition.checksum)
     for message_key, event_id in op.consumed:
         writes.forgotten.append(message_key)
         writes.add("deliver_messages", message_key, event_id)
@@ -190,8 +191,9 @@ def terminate(op: Terminate, found: Found, writes: Writes) -> Answer:
     if (run.last_event, run.head) != (op.expected_event, op.expected_head):
         return Reply.LOST
     transition = op.transition
-    _close(run._replace(last_event=op.last_event, head=transition.checksum), op.status, op.time_ms, writes)
-    writes.add("insert_transitions", op.run_key, transition.first_event_id, transition.body, transition.checksum)
+    place = (op.run_key, run.fence, op.expected_event, op.last_event, transition.first_event_id)
+    writes.add("close_runs", *place, transition.body, transition.checksum, op.status, op.time_ms, False)  # noqa: FBT003
+    writes.has_closed()
     return Reply.WON
 
 
@@ -203,16 +205,9 @@ def _held(found: Found, run_key: int, fence: int) -> Run | None:
     return run if run is not None and run.fence == fence and run.owner is not None else None
 
 
-def _close(run: Run, status: RunStatus, time_ms: int, writes: Writes) -> None:
-    changed = run._replace(status=status, owner=None, fence=run.fence + 1)
-    _change(changed, writes, closed_ms=time_ms)
-    _settle(run.run_key, run.chain_key, status, writes)
-
-
-def _settle(run_key: int, chain_key: int, status: RunStatus, writes: Writes) -> None:
-    """The effects of a close beside the history: verdicts for all messages, nothing left to do."""
-    writes.add("settle_messages", chain_key, status)
-    writes.has_closed(run_key)
+def _add_transition(op: Append, writes: Writes) -> None:
+    transition = op.transition
+    writes.add("insert_transitions", op.run_key, transition.first_event_id, transition.body, transition.checksum)
 
 
 def _change(
@@ -220,7 +215,6 @@ def _change(
     writes: Writes,
     *,
     due_ms: int | None = None,
-    closed_ms: int | None = None,
     blocked: bytes | None = None,
     blocked_code: str | None = None,
 ) -> None:
@@ -228,10 +222,6 @@ def _change(
     writes.add(
         "change_runs",
         run.run_key,
-        run.status,
-        closed_ms,
-        run.last_event,
-        run.head,
         run.fence,
         run.owner,
         due_ms,
