@@ -100,7 +100,7 @@ class Activities:
         self._runs = runs
         self._payload_bytes_max = payload_bytes_max
         self._secrets = secrets
-        self._executors = Executors(loop, threads_max)
+        self.executors = Executors(loop, threads_max)
         self._outcomes = Outcomes(
             rows=self.rows, runs=runs, clock=clock, randomness=randomness, session_key=session_key
         )
@@ -199,7 +199,7 @@ class Activities:
             args = attempt.definition.signature.decode_args(attempt.command.args)
             definition = attempt.definition
             if definition.transaction is None and not definition.secrets:
-                self._executors.start(attempt, args, self._on_done)
+                self.executors.start(attempt, args, self._on_done)
             else:
                 self._start_wrapped(attempt, args)
         except Exception as error:  # noqa: BLE001 - it did not start, and never will
@@ -219,7 +219,7 @@ class Activities:
         if definition.secrets:
             code = self._secrets.around(code, definition.secrets, definition.name, definition.executor)
             attempt.resolve = functools.partial(self._secrets.resolve, definition.secrets, definition.name)
-        self._executors.start(attempt, args, done, code)
+        self.executors.start(attempt, args, done, code)
 
     # Ending -----------------------------------------------------------------------------------------------------------
 
@@ -403,4 +403,4 @@ class Activities:
     def close(self) -> None:
         self.held.stop()
         self._time_outs.close()
-        self._executors.close()
+        self.executors.close()

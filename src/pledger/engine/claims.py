@@ -30,6 +30,7 @@ ROOM_MIN: Final = CLAIM_MAX // 4
 class Claims:
     """tasks_wait: more tasks may be due than there were slots for. limits_wait: some of them wait for slots of a limit.
     runs_wait: more runs may be due than there was room for.
+    is_full: none was asked for, since none could have started or waited here.
 
     loading: the runs that are on their way into memory, by whom; loads: all who bring some. changed, due: called when
     there may be more to claim, now or then. loaded: called with a run that is here, or could not be loaded.
@@ -55,6 +56,7 @@ class Claims:
         self.tasks_wait = False
         self.limits_wait = False
         self.runs_wait = False
+        self.is_full = False
         self._lift_at = 0.0
         self.loading: dict[int, asyncio.Task[None]] = {}
         self.loads: set[asyncio.Task[None]] = set()
@@ -71,8 +73,8 @@ class Claims:
         self._due = due
         self._loaded = loaded
 
-    async def take(self, now_ms: int, outlook: Outlook, looked_at: float, *, is_due: bool) -> int:
-        """Take what is due, if anything `is_due`, and what pauses let go on that are being lifted; how much was due.
+    async def take(self, now_ms: int, outlook: Outlook, looked_at: float) -> int:
+        """Take what is due, if anything may be, and what pauses let go on that are being lifted; how much was due.
 
         The latter first, since it takes no more than its rate: it would have no room behind others that do not end; and
         meanwhile nothing is claimed ahead. Tasks come before runs: they finish what has begun.
@@ -81,17 +83,20 @@ class Claims:
         taken, look_ms = 0, self._runs.pauses.lift_look_ms()
         self.runs_wait = False
         lifts = look_ms is not None and self._may_lift(look_ms)
-        if is_due:
+        runs_due = _is_past(outlook.runs_due_ms, now_ms) or outlook.unblocked or outlook.overdue
+        # A run that is due may hide a task that is, and who is buried leaves both.
+        tasks_due = _is_past(outlook.due_ms, now_ms) or outlook.lanes or outlook.overdue
+        if tasks_due:
             self.limits_wait = False
         if lifts:
             await self._claim_tasks(now_ms, functools.partial(self._claim_in_order, self._store.claim_lifted_tasks))
-        if is_due:
+        if tasks_due:
             has_order, ahead_since = self._has_order(outlook), looked_at if look_ms is None else None
             in_order = functools.partial(self._claim_in_order, self._store.claim_queued)
             taken = await self._claim_tasks(now_ms, in_order if has_order else self._store.claim_tasks, ahead_since)
         if lifts:
             await self._claim_runs(now_ms, self._store.claim_lifted_runs)
-        if is_due:
+        if runs_due:
             taken += await self._claim_runs(now_ms, self._store.claim_runs)
         return taken
 
@@ -114,25 +119,46 @@ class Claims:
 
         looked_at: when this was looked for, where something may be claimed ahead.
         """
-        activities, started = self._activities, 0
-        admission, held = activities.admission, activities.held
-        self.tasks_wait = False
+        admission, held = self._activities.admission, self._activities.held
+        self.tasks_wait, self.is_full = False, True
+        # Mostly there are few, of whatever kind, or none: then one question is enough.
+        together, free = admission.slots.together()
+        started, room = 0, min(free, CLAIM_MAX)
+        if room > 0:
+            started = await self._claim_some(now_ms, claim, looked_at, together, room, 0)
+        asked = together if started < room else ()
         for types, free in admission.slots.claimable():
+            if types[0] in asked:
+                continue
             slots = max(0, min(free, CLAIM_MAX))
             ahead = 0 if looked_at is None else min(held.room(types), CLAIM_MAX - slots)
-            tasks = []
+            count = 0
             if slots + ahead:
-                served = Served(*self._place, types, ahead=ahead)
-                with admission.slots.kept(types, slots):
-                    tasks = await claim(self._session_key(), now_ms, served, slots + ahead)
-            if tasks and looked_at is not None:
-                held.claimed(types, self._loop.time() - looked_at)
-            for task in tasks:
-                activities.take_claimed(task)
-            started += len(tasks)
-            self.tasks_wait = self.tasks_wait or len(tasks) >= slots
+                count = await self._claim_some(now_ms, claim, looked_at, types, slots, ahead)
+            started += count
+            self.tasks_wait = self.tasks_wait or count >= slots
         admission.queue_waits = self.tasks_wait
         return started
+
+    async def _claim_some(
+        self,
+        now_ms: int,
+        claim: Callable[..., Awaitable[list[TaskRow]]],
+        looked_at: float | None,
+        types: Sequence[str],
+        slots: int,
+        ahead: int,
+    ) -> int:
+        activities = self._activities
+        self.is_full = False
+        served = Served(*self._place, types, ahead=ahead)
+        with activities.admission.slots.kept(types, slots):
+            tasks = await claim(self._session_key(), now_ms, served, slots + ahead)
+        if tasks and looked_at is not None:
+            activities.held.claimed([task.activity_type for task in tasks], self._loop.time() - looked_at)
+        for task in tasks:
+            activities.take_claimed(task)
+        return len(tasks)
 
     def _has_order(self, outlook: Outlook) -> bool:
         """Whether there is more to a claim than age: rows stand in lanes, or activities have limits."""
@@ -190,3 +216,7 @@ class Claims:
                 del self.loading[row.run_key]
             self._loaded(row.run_key)
         self.run_left()  # some may have by now, and were still counted as on their way
+
+
+def _is_past(due_ms: int | None, now_ms: int) -> bool:
+    return due_ms is not None and due_ms <= now_ms

@@ -11,7 +11,7 @@ import asyncio
 import contextvars
 import functools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor, Future
 from queue import SimpleQueue
 from typing import Any, TypeAlias
@@ -45,9 +45,7 @@ class Executors:
         match definition.executor:
             case "async":
                 run = _run(attempt, fn, positional, keywords, done)
-                # Made here and not by the loop, whose factory may be the program's own: one that begins tasks at once
-                # would run the activity in the middle of our books.
-                attempt.task = asyncio.Task(run, loop=self._loop, context=self._context.copy())
+                attempt.task = self.new_task(run)
                 return
             case "thread":
                 attempt.cancel_event = threading.Event()
@@ -63,6 +61,11 @@ class Executors:
                 future, attempt.stop = run_in_process(self._loop, attempt)
         attempt.task = future
         future.add_done_callback(functools.partial(_tell, attempt, done))
+
+    def new_task(self, run: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Made here and not by the loop, whose factory may be the program's own: one that begins tasks at once would
+        run the activity in the middle of our books."""
+        return asyncio.Task(run, loop=self._loop, context=self._context.copy())
 
     def _threads(self) -> DaemonThreads:
         if self._pool is None:

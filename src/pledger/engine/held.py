@@ -56,8 +56,9 @@ class Held:
         return max(0, line.pace.ahead(self._loop.time(), self._slots.most(kind)) - len(line.rows))
 
     def claimed(self, types: Sequence[str], took_s: float) -> None:
-        """A claim of these has brought something."""
-        self._lines[self._slots.kind(types[0])].pace.claimed(took_s)
+        """A claim has brought activities of these types."""
+        for kind in {self._slots.kind(each) for each in types}:
+            self._lines[kind].pace.claimed(took_s)
 
     def ended(self, activity_type: str) -> None:
         """An attempt that came from a row is over."""

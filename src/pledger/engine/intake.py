@@ -222,13 +222,14 @@ class Intake:
             for task in await self._store.expired_tasks(self._namespace, now_ms, CLAIM_MAX):
                 expire = expiry.expire(task, self._clock.now_ms(), self._worker)
                 self._committer.submit(expire, functools.partial(self._expired, task.run_key))
-        is_due = outlook.due_ms is not None and outlook.due_ms <= now_ms
-        is_claimed = is_due or outlook.lanes or outlook.overdue or outlook.unblocked
-        if await self.claims.take(now_ms, outlook, looked_at, is_due=is_claimed):
+        if await self.claims.take(now_ms, outlook, looked_at):
             self._changed = True  # there may be more, and another thing is the next one due
             return
-        # Of activities that wait for their limits a claim has told when there may be more; it knows nothing of runs.
-        due_ms = outlook.runs_due_ms if is_due and self.claims.limits_wait else outlook.due_ms
+        is_due = outlook.due_ms is not None and outlook.due_ms <= now_ms
+        # Of activities that wait for their limits a claim has told when there may be more, of those that wait for a
+        # slot of this worker the slot does; neither knows anything of runs.
+        waits = self.claims.limits_wait or self.claims.is_full
+        due_ms = outlook.runs_due_ms if is_due and waits else outlook.due_ms
         if due_ms is not None:
             # What is due and was not taken waits for a worker that knows its type, or for room here: not now.
             self.due(self._clock.now_ms() + NOT_NOW_MS if due_ms <= now_ms else due_ms)

@@ -7,7 +7,7 @@ start-to-close time begins with its attempt, and must not pass in a line for a t
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
@@ -38,6 +38,8 @@ class Slots:
         self._threads = threads_max
         self._transactions = transactions_max
         self._max = (attempts_max, threads_max, transactions_max)
+        self._kinds: list[tuple[Kind, list[str]]] = []
+        self._known = 0
         self.freed: Callable[[], None] = lambda: None
         self.refill: Callable[[], None] | None = None
 
@@ -87,9 +89,10 @@ class Slots:
             self.freed()
 
     @contextlib.contextmanager
-    def kept(self, types: list[str], count: int) -> Iterator[None]:
-        """While a claim of so many of these is on its way, nobody else takes their room."""
-        is_threaded, has_transaction = self.kind(types[0]) if types else (False, False)
+    def kept(self, types: Sequence[str], count: int) -> Iterator[None]:
+        """While a claim of so many of these is on its way, nobody else takes their room, of whatever kind they are."""
+        is_threaded = any(self._definitions[each].executor != "async" for each in types)
+        has_transaction = any(self._definitions[each].transaction is not None for each in types)
         threads, transactions = count * is_threaded, count * has_transaction
         self._attempts -= count
         self._threads -= threads
@@ -103,12 +106,30 @@ class Slots:
 
     def claimable(self) -> Iterator[tuple[list[str], int]]:
         """(activity types, how many of them may start) of each kind: ask for the next once the one before is taken."""
-        kinds: dict[Kind, list[str]] = {}
-        for name in self._definitions:
-            kinds.setdefault(self.kind(name), []).append(name)
-        for (is_threaded, has_transaction), names in sorted(kinds.items()):
-            room = min(self._attempts, self._threads) if is_threaded else self._attempts
-            yield names, min(room, self._transactions) if has_transaction else room
+        for kind, names in self._by_kind():
+            yield names, self._room(kind)
+
+    def together(self) -> tuple[list[str], int]:
+        """The activity types of several kinds, and how many of them may start whatever kind they are; none where one
+        kind is all there is. Without those that take a connection: there are few of those, which would hold up the
+        others."""
+        kinds = [(kind, names) for kind, names in self._by_kind() if not kind[1]]
+        if len(kinds) < 2:  # noqa: PLR2004 - several
+            return [], 0
+        return [name for _, names in kinds for name in names], min(self._room(kind) for kind, _ in kinds)
+
+    def _by_kind(self) -> list[tuple[Kind, list[str]]]:
+        if self._known != len(self._definitions):
+            kinds: dict[Kind, list[str]] = {}
+            for name in self._definitions:
+                kinds.setdefault(self.kind(name), []).append(name)
+            self._kinds, self._known = sorted(kinds.items()), len(self._definitions)
+        return self._kinds
+
+    def _room(self, kind: Kind) -> int:
+        is_threaded, has_transaction = kind
+        room = min(self._attempts, self._threads) if is_threaded else self._attempts
+        return min(room, self._transactions) if has_transaction else room
 
     def kind(self, activity_type: str) -> Kind:
         definition = self._definitions[activity_type]

@@ -55,6 +55,21 @@ def test_threads_and_processes_are_fewer(slots: Slots, kind: str) -> None:
     assert slots.has_room("in_a_process")
 
 
+def test_kinds_are_asked_for_together_while_all_have_room(slots: Slots) -> None:
+    assert slots.together() == (["on_the_loop", "in_a_thread", "in_a_process"], 2)
+    types, count = slots.together()
+    with slots.kept(types, count):
+        assert not slots.has_room("in_a_thread")
+        assert slots.has_room("on_the_loop")
+    slots.take("in_a_thread")
+    slots.take("in_a_thread")
+    assert slots.together()[1] == 0
+
+
+def test_one_kind_is_asked_for_by_itself() -> None:
+    assert Slots({"on_the_loop": on_the_loop}, attempts_max=3, threads_max=2).together() == ([], 0)
+
+
 def test_an_activity_that_is_not_known_has_no_room(slots: Slots) -> None:
     assert not slots.has_room("of another program")
 

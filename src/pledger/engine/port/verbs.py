@@ -285,7 +285,8 @@ class Store(
     outlives_s: float
 
     async def wait_for_change(self, timeout_s: float) -> bool:
-        """Return True once another process may have committed something since the last call, False on time-out.
+        """Return True once another process may have committed something since the last call that concerns this one,
+        False on time-out.
 
         A hint, never the truth: it may come too often and may miss what this process wrote itself.
         """
