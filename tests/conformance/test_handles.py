@@ -58,8 +58,7 @@ async def test_a_waiting_handle_is_woken(ledger: Ledger) -> None:
         pass
     waiter = asyncio.create_task(two.wait_for_change(5.0))
     await asyncio.sleep(0)
-    session = await open_session(one)
-    await owned_run(one, session)
+    await ownerless_run(one)
     assert await waiter
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from pledger.engine.port import circuit
 from pledger.engine.port.circuit import Dependency, Tally
-from pledger.engine.port.dependencies import Ask, DependencyRows, Stated, asked
+from pledger.engine.port.dependencies import Ask, DependencyRows, Stated, asked, lets_more_through
 from pledger.store.memory.state import State
 
 
@@ -20,6 +20,7 @@ def state_dependencies(state: State, namespace: str, stated: Mapping[str, Stated
 def report_calls(state: State, namespace: str, tallies: Mapping[str, Sequence[Tally]]) -> DependencyRows:
     rows, now_ms = state.dependencies.get(namespace, {}), state.clock()
     found = {name: circuit.noted(rows[name], each, now_ms) for name, each in tallies.items() if name in rows}
+    state.news = any(lets_more_through(rows[name], found[name]) for name in found)
     rows.update(found)
     return found
 
@@ -33,6 +34,7 @@ def ask_dependency(state: State, namespace: str, name: str, ask: Ask) -> tuple[D
     rows, now_ms = state.dependencies.get(namespace, {}), state.clock()
     if name not in rows:
         return None
-    before = circuit.seen(rows[name], now_ms)
-    rows[name] = asked(rows[name], ask, now_ms)
-    return before, rows[name]
+    before, after = circuit.seen(rows[name], now_ms), asked(rows[name], ask, now_ms)
+    state.news = lets_more_through(rows[name], after)
+    rows[name] = after
+    return before, after

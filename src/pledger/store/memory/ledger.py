@@ -56,6 +56,7 @@ def start_run(state: State, op: StartRun) -> Answer:
     state.histories[run_key] = []
     state.inboxes[chain_key] = {}
     if op.owner is None:
+        state.news = True
         start = Message(next(state.keys), "start", START_ID, "", op.started, op.started_ms)
         mailbox.put_message(state, chain_key, start, keep_id=False)
     elif op.first is not None:

@@ -13,6 +13,7 @@ from pledger.store.memory.state import State
 
 
 def declare_loss(state: State) -> int:
+    state.news = True
     now = state.clock()
     moved = {run_key: _may_have_moved(state, state.runs[run_key], now) for run_key in state.open_runs}
     state.losses |= {run_key: each or state.losses.get(run_key, False) for run_key, each in moved.items()}

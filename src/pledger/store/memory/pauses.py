@@ -10,6 +10,7 @@ from pledger.store.memory.state import State
 
 
 def pause(state: State, scope: Scope, reason: str, paused_by: str) -> Pause:
+    state.news = True
     now_ms = state.clock()
     there = _find(state, scope)
     if there is None:
@@ -24,6 +25,7 @@ def resume(state: State, scope: Scope, rate: float | None) -> Pause | None:
     there = _find(state, scope)
     if there is None:
         return None
+    state.news = True
     now_ms = state.clock()
     _write(state, there.pause_key, lifted_at(there, rate, _backlog(state, scope, now_ms), now_ms))
     return there

@@ -99,10 +99,12 @@ def _forget_turns(queues: QueueState, task_queue: str, priority: int, clock: flo
 
 
 def state_limits(state: State, namespace: str, rules: Mapping[str, LimitRule]) -> None:
+    state.news = True
     state.queues.setdefault(namespace, QueueState()).stated.update(rules)
 
 
 def override_limit(state: State, namespace: str, name: str, override: LimitRule | None) -> None:
+    state.news = True
     queues = state.queues.setdefault(namespace, QueueState())
     if override is None:
         queues.overrides.pop(name, None)

@@ -47,6 +47,7 @@ def bury_sessions(state: State, namespace: str) -> list[SessionRow]:
 
 
 def close_session(state: State, session_key: int) -> None:
+    state.news = True
     state.sessions.pop(session_key, None)
     for run_key in list(state.open_runs):
         run = state.runs[run_key]
@@ -137,14 +138,16 @@ def look(
     runs_due = [
         run.due_ms
         for run in runs
-        if run.due_ms is not None and run.blocked is None and not pauses.holds_run(state, run)
+        if run.due_ms is not None and run.blocked is None and not (state.pauses and pauses.holds_run(state, run))
     ]
     mine = [task for task in queued if task.task_queue == task_queue]
-    due = runs_due + [task.due_ms for task in mine if not is_apart(task) and not pauses.holds_task(state, task)]
+    due = runs_due + [
+        task.due_ms for task in mine if not is_apart(task) and not (state.pauses and pauses.holds_task(state, task))
+    ]
     now = state.clock()
     return Outlook(
         overdue=any(session.expires_ms <= now for session in read_sessions(state, namespace)),
-        woken=any(state.runs[run_key].owner == session_key for run_key in state.wakes),
+        woken=bool(state.wakes) and any(state.runs[run_key].owner == session_key for run_key in state.wakes),
         expired=any(task.expires_ms is not None and task.expires_ms <= now_ms for task in queued),
         unblocked=any(run.blocked and _may_unblock(state, run, codes) for run in runs),
         ended=tuple(run_key for run_key in held if run_key not in state.open_runs),

@@ -47,7 +47,8 @@ class State:
     tried: of runs that were blocked, the event at which that was, and the codes that failed there. queues: what limits
     and fairness go by, of each namespace. dependencies: by name, of each namespace. leftovers: forgotten runs that
     still have some of their history. duties: (owner, until_ms) of each chore, by namespace and name. losses: see
-    `Losses.read_losses`. listeners: called with the handle that wrote, after every write.
+    `Losses.read_losses`. news: set by a rule that writes what may concern another process: something that may be due,
+    a run or a slot that is free, an end. listeners: called with the handle that wrote, after a write that was such.
     """
 
     clock: Callable[[], int] = system_clock
@@ -72,6 +73,7 @@ class State:
     leftovers: set[int] = field(default_factory=set)
     duties: dict[tuple[str, str], tuple[int | None, int]] = field(default_factory=dict)
     losses: dict[int, bool] = field(default_factory=dict)
+    news: bool = False
     listeners: list[Callable[[object], None]] = field(default_factory=list)
 
     def run(self, run_key: int) -> RunRow:
@@ -98,6 +100,7 @@ class State:
         run = self.runs[run_key]
         if run.status != "running":
             return
+        self.news = True
         if run.owner is None:
             self.runs[run_key] = replace(run, due_ms=0)
         else:
@@ -115,7 +118,10 @@ class State:
             or any(r.run_key == run.run_key and r.answer is r.failure is None for r in self.requests.values())
         )
         self.wakes.discard(run.run_key)
-        return replace(run, owner=None, fence=run.fence + 1, due_ms=0 if has_mail else due_ms)
+        if has_mail:
+            due_ms = 0
+        self.news = self.news or due_ms is not None
+        return replace(run, owner=None, fence=run.fence + 1, due_ms=due_ms)
 
     def close_run(self, run: RunRow, status: RunStatus, closed_ms: int) -> None:
         """The effects of a closing append beside the history: verdicts for all messages, nothing left to do."""
@@ -130,6 +136,7 @@ class State:
         self.wakes.discard(run.run_key)
         self.open_runs.discard(run.run_key)
         self.tried.pop(run.run_key, None)
+        self.news = True
         self.runs[run.run_key] = replace(
             run,
             status=status,

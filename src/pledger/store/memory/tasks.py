@@ -91,13 +91,17 @@ def change_tasks(
     for task in put:
         there = tasks.get(task.event_id)
         tasks[task.event_id] = replace(task, run_key=run_key)
+        state.news = state.news or task.state == "queued"
         if there is not None and there.cancel_requested:
             _request_cancel(tasks, task.event_id)
     for event_id in dropped:
-        tasks.pop(event_id, None)
+        there = tasks.pop(event_id, None)
+        # Its slots are free, for whoever waits for one.
+        state.news = state.news or (there is not None and there.owner is not None)
     for event_id in cancelled:
         if event_id in tasks:
             _request_cancel(tasks, event_id)
+            state.news = True
 
 
 def put_unwritten(state: State, run_key: int, rows: Sequence[TaskRow]) -> None:
@@ -161,8 +165,12 @@ def expired_tasks(state: State, namespace: str, now_ms: int, limit: int) -> list
 
 
 def queued_tasks(state: State, namespace: str) -> list[TaskRow]:
-    rows = [task for tasks in state.tasks.values() for task in tasks.values()]
-    return [task for task in rows if (task.state, task.namespace) == ("queued", namespace)]
+    return [
+        task
+        for tasks in state.tasks.values()
+        for task in tasks.values()
+        if task.state == "queued" and task.namespace == namespace
+    ]
 
 
 def owned_tasks(state: State, session_key: int) -> list[TaskRow]:
