@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from pledger import workflow
+from pledger import RetryPolicy, activity, workflow
 from pledger.engine.limits import Limits
-from pledger.store.memory.handle import MemoryHandle
 from pledger.testing import Faults, Simulation
+from pledger.testing.handles import SimulatedStore
 from pledger.testing.process import Process
 from pledger.testing.seats import Seats
+from pledger.testing.weather import Weather
 
 HOUR_S = 3_600.0
 
@@ -26,21 +28,74 @@ async def sleeper(seconds: float) -> None:
 
 def test_an_idle_worker_on_a_server_asks_less_than_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every verb that it uses counts; each is one statement or more, and those of an idle worker are one."""
-    asked: Counter[str] = Counter()
-    consult = MemoryHandle._consult
-
-    def counting(self: MemoryHandle, side: str, verb: str, detail: Any) -> Any:
-        asked[verb] += side == "before"
-        return consult(self, side, verb, detail)
-
     sim = Simulation(1, workflows=[sleeper], faults=Faults(), workers=1, clients=0, store="postgres", limits=Limits())
     sim._seats.fill()
     sim._scheduler.run(lambda: False, 60.0)  # it has settled
-    monkeypatch.setattr(MemoryHandle, "_consult", counting)
+    asked = count_verbs(monkeypatch)
     sim._scheduler.run(lambda: False, 60.0 + HOUR_S)
     assert asked["look"] >= HOUR_S / 5, asked
     assert asked["renew_session"] >= HOUR_S / 2
     assert asked.total() < HOUR_S, asked
+    sim._seats.dispose()
+
+
+@activity.defn(retry_policy=RetryPolicy(initial_interval=timedelta(seconds=1), maximum_attempts=2))
+async def linger(fails: bool) -> None:
+    if fails and activity.info().attempt == 1:
+        raise ConnectionError
+    await asyncio.sleep(60)
+
+
+@activity.defn
+def in_a_thread() -> None: ...
+
+
+@workflow.defn
+async def lingering(width: int, fails: bool) -> None:
+    await asyncio.gather(*(linger(fails) for _ in range(width)))
+
+
+def count_verbs(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    asked: Counter[str] = Counter()
+    before = Weather.before
+
+    def counting(self: Weather, verb: str, detail: Any) -> Any:
+        asked[verb] += 1
+        return before(self, verb, detail)
+
+    monkeypatch.setattr(Weather, "before", counting)
+    return asked
+
+
+def run_lingering(width: int, slots: int, *, fails: bool) -> Simulation:
+    limits = Limits(concurrent_activities_max=slots)
+    activities = [linger, in_a_thread]
+    sim = Simulation(
+        1, workflows=[lingering], activities=activities, faults=Faults(), workers=1, clients=0, limits=limits
+    )
+    sim.start(lingering, width, fails, id="order-1")
+    sim._seats.fill()
+    return sim
+
+
+def test_a_worker_without_a_free_slot_does_not_look_for_activities(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The slot that becomes free has it look; until then what is due waits for another worker."""
+    sim = run_lingering(2, 1, fails=False)
+    sim._scheduler.run(lambda: False, 20.0)
+    asked = count_verbs(monkeypatch)
+    sim._scheduler.run(lambda: False, 40.0)
+    assert 0 < asked["look"] <= 20 / SimulatedStore.look_every_s + 1, asked
+    assert asked["claim_tasks"] == asked["claim_runs"] == 0
+    assert sim._scheduler.run(lambda: not sim._ledger.has_open_runs, 150.0)
+    assert asked["claim_tasks"] > 0
+    sim._seats.dispose()
+
+
+def test_activities_that_take_a_thread_or_none_are_asked_for_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    sim = run_lingering(1, 10, fails=True)
+    asked = count_verbs(monkeypatch)
+    sim._scheduler.run(lambda: False, 40.0)  # its second attempt runs
+    assert (asked["claim_tasks"], asked["claim_runs"]) == (1, 0), asked
     sim._seats.dispose()
 
 

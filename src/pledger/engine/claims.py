@@ -122,11 +122,11 @@ class Claims:
         admission, held = self._activities.admission, self._activities.held
         self.tasks_wait, self.is_full = False, True
         # Mostly there are few, of whatever kind, or none: then one question is enough.
-        together, free = admission.slots.together()
+        joined, free = admission.slots.together()
         started, room = 0, min(free, CLAIM_MAX)
         if room > 0:
-            started = await self._claim_some(now_ms, claim, looked_at, together, room, 0)
-        asked = together if started < room else ()
+            started = await self._claim_some(now_ms, claim, looked_at, joined, room, 0)
+        asked = joined if started < room else ()
         for types, free in admission.slots.claimable():
             if types[0] in asked:
                 continue

@@ -171,6 +171,10 @@ class MemoryLedger:
 class SimulatedStore(MemoryStore):
     """A process's handle on a ledger in memory: every operation of a batch is shown to the auditor."""
 
+    #: As on a server, which tells of what is written, too: no hint of this model is lost, and what time alone brings (a
+    #: lease that is over) is noticed as late as there. Most of what a simulation did was to look once a second.
+    look_every_s = 4.0
+
     def __init__(
         self, process: Process, auditor: Auditor, state: State, weather: Weather | None = None, *, tables: Tables
     ) -> None:
@@ -196,7 +200,8 @@ class SimulatedStore(MemoryStore):
 
     def in_weather_blocking(self, side: str, verb: str, detail: tuple[object, ...]) -> None:
         self._check_open()
-        let_go(self._consult(side, verb, detail))
+        if not self._killed:
+            let_go(self._hold(side, verb, detail))
         if self._killed:
             raise StoreUnavailableError("This handle was killed.")
 

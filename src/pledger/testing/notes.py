@@ -24,10 +24,13 @@ def _fields(row: Any) -> str:
     shown = []
     for name in row.__struct_fields__:
         value = getattr(row, name)
-        if isinstance(value, (Record, Write)):
+        if value is None or type(value) is bytes:
+            continue  # most of them
+        if isinstance(value, (int, str)):
+            if value not in _DULL:
+                shown.append(f"{name}={value!r}")
+        elif isinstance(value, (Record, Write)):
             shown.append(f"{name}={_fields(value)}")
-        elif isinstance(value, int | str) and value not in _DULL:
-            shown.append(f"{name}={value!r}")
     return f"{type(row).__name__}({', '.join(shown)})"
 
 

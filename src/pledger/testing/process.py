@@ -131,8 +131,8 @@ class Process:
         self.loop.dispose()
 
     def _keep_machines(self, engine: Engine) -> None:
-        """Hold on to the runs in its memory: after a kill nobody closes their coroutines, and a collector would do so
-        in the midst of another run."""
+        """Hold on to the runs in its memory, and to its attempts: after a kill nobody closes their coroutines, and a
+        collector would do so in the midst of another run."""
         new_machine = engine.runs.new_machine
 
         def kept(definition: WorkflowDefinition, identity: RunIdentity) -> Machine:
@@ -141,6 +141,8 @@ class Process:
             return machine
 
         engine.runs.new_machine = kept  # type: ignore[method-assign]
+        new_task = engine.activities.executors.new_task
+        engine.activities.executors.new_task = lambda run: self.loop.keep(new_task(run))  # type: ignore[method-assign]
 
     # Its end ----------------------------------------------------------------------------------------------------------
 

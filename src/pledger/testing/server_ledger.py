@@ -254,7 +254,10 @@ class ServerStore(SimulatedStore):
 
     async def _read(self, rule: Callable[Concatenate[State, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         async with self._reader.use():
-            return await super()._call(rule, *args, **kwargs)
+            await self._pause("before", rule.__name__, args)
+            result = rule(self.state, *args, **kwargs)
+            await self._pause("after", rule.__name__, args)
+            return result
 
     async def _change(self, rule: Callable[Concatenate[State, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         async def change() -> T:

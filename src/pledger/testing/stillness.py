@@ -14,6 +14,7 @@ from pledger.history import events, transition
 if TYPE_CHECKING:
     from pledger.engine.attempt import Attempt
     from pledger.engine.port.operations import Append
+    from pledger.engine.port.pauses import Pause
     from pledger.engine.port.records import Outlook
     from pledger.testing.findings import Findings
     from pledger.testing.process import Process
@@ -26,11 +27,16 @@ class Stillness:
     def __init__(self, findings: Findings) -> None:
         self._findings = findings
         self._known: dict[int, Outlook] = {}
+        self._told: dict[int, tuple[tuple[Pause, ...], tuple[int, ...]]] = {}
         self._in_flight: dict[int, tuple[RunRow, int]] = {}
         self._unstarted: dict[tuple[int, int], RunRow] = {}
 
     def told(self, process: Process, session_key: int, outlook: Outlook) -> None:
         """A session has had the answer to a look. What it does about that comes with the next turn of its loop."""
+        said = (outlook.pauses, outlook.paused)
+        if self._told.get(session_key, ((), ())) == said:
+            return  # it knows, or is about to
+        self._told[session_key] = said
         loop = process.loop
         loop.call_soon(lambda: loop.call_soon(lambda: self._knows(session_key, outlook)))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Final
 
@@ -61,10 +60,10 @@ class Weather:
         draw = self._dice.random
         if self._process.cut_off:
             raise errors.StoreUnavailableError(f"simulated: {self._process.name} is cut off, at {verb}")
-        if verb == "commit" and draw() < faults.kill_at_commit / 2:
+        if verb == "commit" and faults.kill_at_commit and draw() < faults.kill_at_commit / 2:
             self._process.kill("kill_before_commit")
             return None
-        if draw() < faults.store_unavailable:
+        if faults.store_unavailable and draw() < faults.store_unavailable:
             self._fail("store_unavailable", verb)
         if not self._has_disk:
             self._disk_fails(verb, faults)
@@ -85,10 +84,10 @@ class Weather:
             return None
         faults = self._process.surroundings.faults()
         draw = self._dice.random
-        if verb == "commit" and draw() < faults.kill_at_commit / 2:
+        if verb == "commit" and faults.kill_at_commit and draw() < faults.kill_at_commit / 2:
             self._process.kill("kill_after_commit")
             return None
-        if verb not in READS and draw() < faults.reply_lost:
+        if faults.reply_lost and verb not in READS and draw() < faults.reply_lost:
             self._fail("reply_lost", verb)
         return self._latency(verb, faults)
 
@@ -103,5 +102,5 @@ class Weather:
         draw = self._dice.random
         if faults.slow_store and draw() < faults.slow_store:
             self._process.surroundings.hit("slow_store")
-            return asyncio.sleep(draw() * SLOW_S)
-        return asyncio.sleep(draw() * LATENCY_S) if draw() < 0.5 else None  # noqa: PLR2004 - half of them at once
+            return self._process.loop.pause(draw() * SLOW_S)
+        return self._process.loop.pause(draw() * LATENCY_S) if draw() < 0.5 else None  # noqa: PLR2004 - half of them at once

@@ -10,8 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
-import copy
-import inspect
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -153,9 +151,10 @@ class World:
 
         most: attempts at a time of that worker.
         """
-        watched = copy.copy(definition)
+        watched: ActivityDefinition[Any, Any] = object.__new__(type(definition))
+        watched.__dict__.update(definition.__dict__)
         plain = definition.fn
-        if inspect.iscoroutinefunction(plain):
+        if definition.executor == "async":
 
             async def run_async(*args: Any) -> Any:
                 _current.set(self)

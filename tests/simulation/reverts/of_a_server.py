@@ -121,7 +121,8 @@ REVERTS = [
     ),
     Revert(
         a_commit_in_doubt_is_taken_for_written,
-        ("nothing acknowledged is lost", "intent before effect", *FINISHES),
+        # Or a client that is told of a run finds none.
+        ("nothing acknowledged is lost", "intent before effect", "clients are not surprised", *FINISHES),
         Faults(late_effect=0.1),
         **ON_A_SERVER,
     ),

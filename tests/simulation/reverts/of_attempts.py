@@ -107,7 +107,11 @@ CANCELLING = ("giving-up",) * 6
 TRIED_AGAIN = ("what is cancelled is not tried again",)
 
 REVERTS = [
-    Revert(lost_attempts_do_not_count, ("attempts are counted", "never more than maximum_attempts"), DEATHS),
+    Revert(
+        lost_attempts_do_not_count,
+        ("attempts are counted", "never more than maximum_attempts", "what is cancelled is not tried again"),
+        DEATHS,
+    ),
     Revert(lost_eager_attempts_do_not_count, ("attempts are counted",), DEATHS),
     Revert(effects_before_their_intent, ("intent before effect",)),
     Revert(

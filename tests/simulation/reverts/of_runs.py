@@ -186,7 +186,11 @@ LOADED_TWICE: dict[str, Any] = {
     "faults": Faults(clock_jump=0.1, slow_store=0.3, effect_slow=0.1),
     "cases": several("sequence", 6, args=(20,)),
     "options": {"workers": 1, "limits": Limits(lease_ms=2_000)},
-    "settings": {"pledger.testing.weather.Weather._latency": slow_at_the_end_of_loads},
+    "settings": {
+        "pledger.testing.weather.Weather._latency": slow_at_the_end_of_loads,
+        # It is its own looks that find its lease over, before it is renewed.
+        "pledger.testing.handles.SimulatedStore.look_every_s": 0.5,
+    },
 }
 
 REVERTS = [
