@@ -12,7 +12,7 @@ import apsw
 import pytest
 
 from pledger import activity, workflow
-from pledger.errors import CorruptHistoryError, NondeterminismError, RunBlockedError
+from pledger.errors import CorruptHistoryError, NondeterminismError, RunBlockedError, WorkflowFailedError
 from tests.engine.harness import Ledger, until
 
 
@@ -516,3 +516,36 @@ async def test_a_verification_that_raises_does_not_disturb_the_end_of_its_worker
             assert await client.execute_workflow(once, id="order-1") == "ok"
             await until(lambda: len(runs) > 1)
         assert await client.workers() == ()
+
+
+# Damage to rows in the queue ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["in time", "overdue"])
+async def test_a_damaged_row_in_the_queue_ends_its_activity_and_no_others(file_ledger: Ledger, late: bool) -> None:
+    @activity.defn(task_queue="far")
+    async def charge(order: str) -> str:
+        return f"charged {order}"
+
+    @workflow.defn
+    async def fulfil(order: str) -> str:
+        return await charge(order)
+
+    async with file_ledger.connect() as client, file_ledger.worker(client, fulfil):
+        store = client.internals.store
+        handles = [await client.start_workflow(fulfil, each, id=each) for each in ("damaged", "a", "b")]
+        keys = [(await store.find_run("default", each.workflow_id)).run_key for each in handles]
+
+        async def queued() -> bool:
+            return all([await store.read_tasks(key) for key in keys])
+
+        await until(queued)
+        damage = "command = x'c1', expires_ms = 1" if late else "command = x'c1'"
+        change(file_ledger, f"UPDATE pledger_task SET {damage} WHERE run_key = {keys[0]}")
+        if late:
+            with pytest.raises(WorkflowFailedError, match="the ledger's row of attempt 1 is damaged"):
+                await handles[0].result()
+        async with file_ledger.worker(client, charge, task_queue="far", max_concurrent_activities=1):
+            assert [await each.result() for each in handles[1:]] == ["charged a", "charged b"]
+            with pytest.raises(WorkflowFailedError, match="the ledger's row of attempt 1 is damaged"):
+                await handles[0].result()

@@ -31,9 +31,9 @@ from pledger.engine.steps import Recorded, Steps, Unkept
 from pledger.engine.task_rows import TaskRows, decode_command, decode_failure, encode_record, identity_of
 from pledger.engine.time_outs import TimeOuts, out_of_time
 from pledger.engine.under_way import UnderWay
-from pledger.engine.verdicts import cancelled, cancelled_unstarted, worker_lost
+from pledger.engine.verdicts import cancelled, cancelled_unstarted, damaged, worker_lost
 from pledger.history import failures, payloads
-from pledger.history.events import ActivityCompleted, ActivityFailed, ScheduleActivity
+from pledger.history.events import ActivityCompleted, ActivityFailed, ActivityOptions, ScheduleActivity
 from pledger.history.failures import Failure
 from pledger.history.secret import found_in
 from pledger.history.secret import known as known_secrets
@@ -133,8 +133,10 @@ class Activities:
 
         Its clocks start now: its row says when the claim began, and that may have waited for others in the store.
         """
-        attempt = self._claimed(row, identity, row.started_ms if row.lost else None)
-        if row.lost:
+        attempt, damage = self._claimed(row, identity, row.started_ms if row.lost else None)
+        if damage is not None:
+            self._end(attempt, damage)
+        elif row.lost:
             # The attempt of this number died with its worker: it counts, and the next one is written before it starts.
             self._end(attempt, worker_lost(row.attempt))
         elif row.cancel_requested:
@@ -162,7 +164,8 @@ class Activities:
 
     def settle_lost(self, row: TaskRow, identity: RunIdentity) -> None:
         """A row says that this session runs an attempt, and it does not: it counts as lost."""
-        self._end(self._claimed(row, identity, row.started_ms), worker_lost(row.attempt))
+        attempt, damage = self._claimed(row, identity, row.started_ms)
+        self._end(attempt, damage or worker_lost(row.attempt))
 
     def knows(self, row: TaskRow) -> bool:
         """Whether the attempt of a started row runs here, or what became of it is being written."""
@@ -171,10 +174,19 @@ class Activities:
             return True
         return self.rows.is_overtaking(row) or self.held.knows(row)
 
-    def _claimed(self, row: TaskRow, identity: RunIdentity, started_ms: int | None = None) -> Attempt:
-        """The attempt of a row that this session owns; it takes a slot. started_ms: None for now."""
+    def _claimed(
+        self, row: TaskRow, identity: RunIdentity, started_ms: int | None = None
+    ) -> tuple[Attempt, Failure | None]:
+        """The attempt of a row that this session owns; it takes a slot. And what it fails with, where the row cannot be
+        read: one such row must not stand in the way of all others. started_ms: None for now."""
         self._slots.take(row.activity_type)
-        command = decode_command(row.command)
+        damage = last_failure = None
+        try:
+            command = decode_command(row.command)
+            if row.last_failure is not None:
+                last_failure = decode_failure(row.last_failure)
+        except msgspec.MsgspecError as error:
+            command, damage = ScheduleActivity(row.activity_type, b"[]", ActivityOptions()), damaged(row.attempt, error)
         attempt = Attempt(
             self.definitions[row.activity_type],
             identity,
@@ -187,10 +199,10 @@ class Activities:
             self._clock.now_ms() if started_ms is None else started_ms,
             row,
             self._loop,
-            None if row.last_failure is None else decode_failure(row.last_failure),
+            last_failure,
         )
         attempt.cancel_requested = row.cancel_requested
-        return attempt
+        return attempt, damage
 
     def _start(self, attempt: Attempt) -> None:
         self._attempts[attempt.run_key, attempt.event_id] = attempt

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from pledger.engine.port.operations import ExpireTask
 from pledger.engine.port.records import AttemptRecord, TaskRow
 from pledger.engine.task_rows import decode_command, decode_failure, encode_record, record_of
-from pledger.engine.verdicts import cancelled_unstarted, timed_out, worker_lost
+from pledger.engine.verdicts import cancelled_unstarted, damaged, timed_out, worker_lost
 from pledger.history.events import ActivityFailed
 
 
@@ -25,11 +27,13 @@ def _cancelled(task: TaskRow, now_ms: int, worker: str) -> tuple[ActivityFailed,
 
 
 def _timed_out(task: TaskRow) -> ActivityFailed:
-    command = decode_command(task.command)
-    options = command.options
+    try:
+        options = decode_command(task.command).options
+        last = None if task.last_failure is None else decode_failure(task.last_failure)
+    except msgspec.MsgspecError as error:
+        return ActivityFailed(task.event_id, damaged(task.attempt, error), "non_retryable", task.attempt)
     whole_ms = options.schedule_to_close_ms
     over = whole_ms is not None and task.expires_ms == task.scheduled_ms + whole_ms
     kind = "schedule_to_close" if over else "schedule_to_start"
-    last = None if task.last_failure is None else decode_failure(task.last_failure)
     bound = (whole_ms if over else options.schedule_to_start_ms) or 0
     return ActivityFailed(task.event_id, timed_out(kind, bound, last, task.heartbeat), "timeout", task.attempt)

@@ -118,6 +118,17 @@ def lost_in_the_gap() -> Failure:
     )
 
 
+def damaged(attempt: int, error: Exception) -> Failure:
+    """What the ledger keeps of the attempt cannot be read; nothing can be done with it any more, now or later."""
+    return Failure(
+        "application",
+        "CorruptHistoryError",
+        f"the ledger's row of attempt {attempt} is damaged ({error}): it is not begun, and whether one before it had "
+        f"its effect is unknown",
+        non_retryable=True,
+    )
+
+
 def worker_lost(attempt: int) -> Failure:
     """The worker died with the attempt in flight: nobody knows whether the effect happened."""
     return Failure(
