@@ -11,7 +11,7 @@ import pytest
 
 from tests.simulation.seeds import chunks, run_chunk
 
-#: What `make test` runs. About 60 ms each on one core.
+#: What `make test` runs. About 75 ms each on one core.
 SEEDS = range(1500)
 CHUNK = 25
 
