@@ -131,6 +131,54 @@ def test_one_that_comes_out_of_a_commit_leaves_no_batch_behind(
     assert interrupted_and_run_again(ledger, fulfil) == "charged"
 
 
+def test_one_that_comes_while_a_run_is_replayed_holds_up_no_stop(ledger: Ledger, interrupt: Interrupt) -> None:
+    loop, armed = asyncio.new_event_loop(), []
+
+    @workflow.defn
+    class Waits:
+        said = ""
+
+        @workflow.run
+        async def run(self) -> str:
+            if armed:
+                interrupt()
+            await workflow.wait_condition(lambda: self.said != "")
+            return self.said
+
+        @workflow.signal
+        def say(self, text: str) -> None:
+            self.said = text
+
+    def run(work: Any) -> Any:
+        return loop.run_until_complete(asyncio.wait_for(work, PATIENCE_S))
+
+    connecting = ledger.connect()
+    client = run(connecting.__aenter__())
+
+    async def start() -> None:
+        async with ledger.worker(client, Waits):
+            await client.start_workflow(Waits, id="order-1")
+
+    run(start())
+    armed.append(True)
+    worker = ledger.worker(client, Waits)
+    run(worker.__aenter__())
+    loop.create_task(client.handle("order-1").signal("say", "yes"))
+    loop.call_later(PATIENCE_S, loop.stop)
+    with pytest.raises((KeyboardInterrupt, SystemExit)):
+        loop.run_forever()
+    run(worker.__aexit__(None, None, None))
+
+    async def again() -> str:
+        async with ledger.worker(client, Waits):
+            await client.handle("order-1").signal("say", "yes")
+            return str(await client.handle("order-1").result())
+
+    assert run(again()) == "yes"
+    run(connecting.__aexit__(None, None, None))
+    loop.close()
+
+
 def test_what_code_raises_itself_is_no_interrupt(interrupt: Interrupt) -> None:
     with pytest.raises(SystemExit) as own:
         sys.exit(1)

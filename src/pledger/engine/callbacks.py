@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from pledger.engine.interrupts import is_interrupt
-from pledger.errors import InternalError
+from pledger.errors import InternalError, StoreUnavailableError
 
 T = TypeVar("T")
 
@@ -27,6 +27,7 @@ async def in_callback(loop: asyncio.AbstractEventLoop, call: Callable[[], T]) ->
             future.set_result(call())
         except SystemExit as error:
             if is_interrupt(error):
+                future.set_exception(_interrupted(error))
                 raise
             future.set_exception(InternalError(f"workflow code raised SystemExit({error.code!r})"))
         except (StopIteration, asyncio.CancelledError) as error:  # the first one no future takes
@@ -34,9 +35,16 @@ async def in_callback(loop: asyncio.AbstractEventLoop, call: Callable[[], T]) ->
             raised.__cause__ = error
             future.set_exception(raised)
         except BaseException as error:
-            if isinstance(error, KeyboardInterrupt):
+            if is_interrupt(error):
+                future.set_exception(_interrupted(error))
                 raise
             future.set_exception(error)
 
     loop.call_soon(run)
     return await future
+
+
+def _interrupted(error: BaseException) -> StoreUnavailableError:
+    """As if the store had failed at this moment: whoever waits must not wait for ever, and nothing is wrong with the
+    run."""
+    return StoreUnavailableError(f"it was interrupted by {type(error).__name__}")

@@ -206,16 +206,8 @@ class Engine:
     # Life -------------------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        if self._transactions:
-            await self.connection.store.prepare_transactions(
-                dict.fromkeys(self._transactions.values()), self._limits.transactions_max
-            )
-        if rules := self._bounds.rules:
-            await self.connection.store.state_limits(self.connection.namespace, rules)
-        if self.budgets is not None:
-            await self.budgets.start()
         try:
-            await self.session.open(self.identity, self.connection.namespace, self.task_queue, self.code)
+            await self._take_place()
         except BaseException:
             self.runs.stop()  # a program that tries again has another engine, and the committer none of this one
             self.activities.close()
@@ -224,6 +216,18 @@ class Engine:
         self.intake.start()
         self._sweeper.start()
         self.connection.attach(self)
+
+    async def _take_place(self) -> None:
+        """All of the start that may fail."""
+        if self._transactions:
+            await self.connection.store.prepare_transactions(
+                dict.fromkeys(self._transactions.values()), self._limits.transactions_max
+            )
+        if rules := self._bounds.rules:
+            await self.connection.store.state_limits(self.connection.namespace, rules)
+        if self.budgets is not None:
+            await self.budgets.start()
+        await self.session.open(self.identity, self.connection.namespace, self.task_queue, self.code)
 
     async def stop(self, grace_s: float) -> None:
         """Claim nothing more, let attempts finish for `grace_s`, hand the runs back, give the lease up."""

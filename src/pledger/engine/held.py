@@ -14,6 +14,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+import msgspec
 from msgspec.structs import replace
 
 from pledger.engine.ahead import Pace
@@ -162,6 +163,9 @@ class _Line:
 
 
 def _is_last(row: TaskRow) -> bool:
-    """Whether its activity may have no further attempt."""
-    policy = decode_command(row.command).options.retry or DEFAULT_RETRY
+    """Whether its activity may have no further attempt; or cannot be read, which who has a slot for it tells."""
+    try:
+        policy = decode_command(row.command).options.retry or DEFAULT_RETRY
+    except msgspec.MsgspecError:
+        return True
     return 0 < policy.maximum_attempts <= row.attempt

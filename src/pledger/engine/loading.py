@@ -45,6 +45,10 @@ PAGE: Final = 500
 #: long history comes alone, and keeps nobody waiting.
 TOGETHER_RUNS: Final = 100
 TOGETHER_EVENTS: Final = 2 * PAGE
+#: Claims in a row without progress from which a run comes alone. One has every run of a worker that died.
+SUSPECT: Final = 2
+#: Before those are due again that are let go so that one of them is tried without them.
+SUSPECT_AGAIN_MS: Final = 250
 
 
 def together(rows: Sequence[RunRow]) -> Iterator[list[RunRow]]:
@@ -173,18 +177,41 @@ class Loader:
         self._loop = loop
         self._random = randomness
         self._worker = worker
+        self._singly = asyncio.Lock()
 
     async def load(self, rows: Sequence[RunRow]) -> None:
         """Bring the runs into memory by one question and hand each what waits; block those whose code or history cannot
         carry them on. What becomes of one is no matter of the others."""
         back: list[Release] = []
-        while rows := [row for row in rows if not self._is_poison(row)]:
-            rows = await self._load(rows, back)
+        await self._load_together([row for row in rows if row.claims < SUSPECT], back)
+        if suspects := [row for row in rows if row.claims >= SUSPECT and not self._is_poison(row)]:
+            await self._load_singly(suspects, back)
         if back:
             # Not at once: what can be written and not read would come and go as fast as both can.
             await asyncio.sleep(AGAIN_S)
             for release in back:
                 self._runs.leaving.let_go(release)
+
+    async def _load_together(self, rows: Sequence[RunRow], back: list[Release]) -> None:
+        while rows:
+            rows = [row for row in await self._load(rows, back) if not self._is_poison(row)]
+
+    async def _load_singly(self, rows: Sequence[RunRow], back: list[Release]) -> None:
+        """One of them may be what ends workers. So that the others do not end up as poison with it, each is loaded when
+        those before it are known to be alive; and where one more end is too many, nobody else is held meanwhile."""
+        rows = self._random.sample(rows, len(rows))
+        last = [row for row in rows if row.claims >= blocks.CLAIMS_MAX]
+        tried = [] if self._singly.locked() else last[:1]
+        for row in last[len(tried) :]:
+            self._runs.leaving.let_go(Release(row.run_key, row.fence, self._clock.now_ms() + SUSPECT_AGAIN_MS))
+        async with self._singly:
+            for row in [*(row for row in rows if row.claims < blocks.CLAIMS_MAX), *tried]:
+                try:
+                    await self._committer.write(LogAttempts(()))  # behind what has been confirmed
+                except errors.StoreUnavailableError as error:
+                    back += self._given_up(row, error, 1)
+                else:
+                    await self._load_together([row] if self._is_wanted(row) else [], back)
 
     def _is_poison(self, row: RunRow) -> bool:
         if row.claims <= blocks.CLAIMS_MAX:

@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
+from enum import Enum
 from typing import Any, Final, TypeAlias
 from uuid import UUID
 
@@ -70,6 +71,9 @@ class Comparison:
     ) -> None:
         others = _parts(again) or {}
         keys, other_keys = _keys(value), _keys(again)
+        if is_model(type(value)) and type(value).model_config.get("use_enum_values"):
+            # pydantic keeps a member of a default as it is; whoever reads the field is told to expect the value.
+            parts = {step: part.value if isinstance(part, Enum) else part for step, part in parts.items()}
         for step, part in parts.items():
             key = keys[step] if keys else step
             within = (key if isinstance(key, (str, int)) else step, *steps)

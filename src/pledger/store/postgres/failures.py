@@ -100,6 +100,9 @@ def is_of_an_operation(error: Exception) -> bool:
     return not isinstance(error, PledgerError)
 
 
+#: Of what was asked for, and there to stay.
+_DAMAGE: Final = (pg.DataCorrupted, pg.IndexCorrupted)
+
 #: What a server says, whether it may pass, and what to do.
 _ANSWERS: Final[tuple[tuple[tuple[type[psycopg.Error], ...], type[StoreError], str], ...]] = (
     (
@@ -141,6 +144,7 @@ _ANSWERS: Final[tuple[tuple[tuple[type[psycopg.Error], ...], type[StoreError], s
         StoreError,
         "the ledger is not as this Pledger left it ({told}). Was its schema dropped or changed?",
     ),
+    (_DAMAGE, StoreError, "the server has found damage ({told}). Restore the database from a backup."),
     (
         (psycopg.OperationalError,),
         StoreUnavailableError,
@@ -157,9 +161,10 @@ def store_failure(error: psycopg.Error, address: Address, *, opened: bool = Fals
 
     opened: whether the ledger was opened by this address. What is refused after that may pass (a pooler whose server
     fails over, a password or a certificate that is being replaced), and is StoreUnavailableError whatever it is.
+    But for damage, which is of what was asked for, and stays.
     """
     failure = _failure(error, address)
-    if opened and not isinstance(failure, StoreUnavailableError):
+    if opened and not isinstance(error, _DAMAGE) and not isinstance(failure, StoreUnavailableError):
         return StoreUnavailableError(failure.message)
     return failure
 

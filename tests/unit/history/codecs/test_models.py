@@ -239,6 +239,17 @@ def test_an_int_under_float_stays_accepted() -> None:
     assert decode(encode(model, type(model)), type(model)) == model
 
 
+def test_a_default_that_pydantic_leaves_a_member_comes_back_as_its_value() -> None:
+    """Where the model asks for values of enums: whoever reads the field is told to expect one."""
+
+    class Kept(BaseModel):
+        model_config = pydantic.ConfigDict(use_enum_values=True)
+        word: Word = Word.YES
+
+    again = decode(encode(Kept(), Kept), Kept)
+    assert (again.word, type(again.word), again.model_fields_set) == ("yes", str, set())
+
+
 # Sets -----------------------------------------------------------------------------------------------------------------
 
 

@@ -143,3 +143,11 @@ async def test_a_schema_of_a_newer_pledger_is_refused(url: str) -> None:
     )
     with pytest.raises(SchemaVersionError, match="has schema version 99; this Pledger knows versions up to "):
         await open_postgres(url)
+
+
+def test_damage_does_not_pass() -> None:
+    """Whatever else an open ledger is refused may; a run that cannot be read must be parked, and not tried for ever."""
+    damage = store_failure(pg.DataCorrupted("missing chunk number 0 for toast value 16999"), ADDRESS, opened=True)
+    assert type(damage) is StoreError
+    refused = store_failure(pg.InvalidPassword("password authentication failed"), ADDRESS, opened=True)
+    assert isinstance(refused, StoreUnavailableError)
