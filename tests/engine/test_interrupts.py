@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
-from pledger import activity, workflow
+from pledger import RetryPolicy, activity, workflow
 from pledger.engine.activities import Activities
 from pledger.engine.committer import Committer
 from pledger.engine.interrupts import is_interrupt
+from pledger.errors import ActivityError
 from tests.engine.harness import PATIENCE_S, Ledger
 
 Interrupt = Callable[[], None]
@@ -41,7 +42,7 @@ async def charge() -> str:
     return "charged"
 
 
-def interrupted_and_run_again(ledger: Ledger, flow: Any) -> str:
+def interrupted_and_run_again(ledger: Ledger, flow: Any, step: Any = charge) -> str:
     """The result of a run whose worker is interrupted, stops in good order, and is followed by another one."""
     loop = asyncio.new_event_loop()  # a Runner's handler of Ctrl-C only cancels what it runs
 
@@ -50,7 +51,7 @@ def interrupted_and_run_again(ledger: Ledger, flow: Any) -> str:
 
     connecting = ledger.connect()
     client = run(connecting.__aenter__())
-    worker = ledger.worker(client, flow, charge, grace=timedelta(seconds=5))
+    worker = ledger.worker(client, flow, step, grace=timedelta(seconds=5))
     run(worker.__aenter__())
     starting = loop.create_task(client.start_workflow(flow, id="order-1"))
     loop.call_later(PATIENCE_S, loop.stop)
@@ -60,7 +61,7 @@ def interrupted_and_run_again(ledger: Ledger, flow: Any) -> str:
     run(worker.__aexit__(None, None, None))
 
     async def again() -> str:
-        async with ledger.worker(client, flow, charge):
+        async with ledger.worker(client, flow, step):
             return str(await client.handle("order-1").result())
 
     result: str = run(again())
@@ -77,6 +78,26 @@ def test_one_that_comes_while_workflow_code_runs_strands_no_run(ledger: Ledger, 
         return said
 
     assert interrupted_and_run_again(ledger, fulfil) == "charged"
+
+
+def test_one_that_comes_while_an_activity_runs_says_nothing_of_it(ledger: Ledger, interrupt: Interrupt) -> None:
+    """It is lost with its worker, and not a failure that the activity has reported."""
+
+    @activity.defn(retry_policy=RetryPolicy(maximum_attempts=1))
+    async def pay() -> str:
+        interrupt()
+        return "paid"
+
+    @workflow.defn
+    async def fulfil() -> str:
+        await asyncio.sleep(0.001)
+        try:
+            return await pay()
+        except ActivityError as error:
+            return str(error.__cause__)
+
+    result = interrupted_and_run_again(ledger, fulfil, pay)
+    assert result == "the program was ended while the activity ran; its effect is unknown"
 
 
 def test_one_that_comes_while_a_run_goes_on_from_its_commit(

@@ -11,7 +11,7 @@ import pytest
 
 from pledger import Client, RetryPolicy, activity, workflow
 from pledger.engine import leaving
-from pledger.engine.port.operations import Block, Release
+from pledger.engine.port.operations import Append, Block, Release
 from pledger.errors import QueryFailedError, StoreError, StoreUnavailableError
 from tests.engine.harness import Ledger, until
 
@@ -152,3 +152,36 @@ async def test_a_run_that_could_not_be_let_go_is_loaded_again(
         for handle in handles:
             await handle.signal(Waits.say, "yes")
             assert await handle.result() == "yes"
+
+
+async def test_a_worker_that_stops_waits_for_what_is_to_be_written_again(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A result that is in no row would be lost with it, and that of an attempt that may run once is then unknown."""
+
+    @activity.defn(retry_policy=RetryPolicy(maximum_attempts=1))
+    async def charge() -> str:
+        return "charged"
+
+    @workflow.defn
+    async def fulfil() -> str:
+        return await charge()
+
+    async with ledger.connect() as client:
+        store = client.internals.store
+        commit, failed = store.commit, asyncio.Event()
+
+        def failing(batch: list[Any]) -> asyncio.Future[list[Any]]:
+            if failed.is_set() or not any(isinstance(each, Append) and each.closed for each in batch):
+                return commit(batch)
+            failed.set()
+            answers: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
+            answers.set_exception(AWAY)
+            return answers
+
+        monkeypatch.setattr(store, "commit", failing)
+        async with ledger.worker(client, fulfil, charge, grace=LONG):
+            handle = await client.start_workflow(fulfil, id="order-1")
+            await failed.wait()
+        async with ledger.worker(client, fulfil, charge):
+            assert await handle.result() == "charged"

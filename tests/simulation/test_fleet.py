@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from pledger import RetryPolicy, activity, workflow
+from pledger.engine.intake import WAITING_LOOK_MS
 from pledger.engine.limits import Limits
+from pledger.errors import ActivityError
 from pledger.testing import Faults, Simulation
 from pledger.testing.handles import SimulatedStore
 from pledger.testing.process import Process
@@ -79,15 +81,43 @@ def run_lingering(width: int, slots: int, *, fails: bool) -> Simulation:
 
 
 def test_a_worker_without_a_free_slot_does_not_look_for_activities(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The slot that becomes free has it look; until then what is due waits for another worker."""
+    """The slot that becomes free has it look; until then what is due waits for another worker, or until its time is
+    over, which is looked at once a second."""
     sim = run_lingering(2, 1, fails=False)
     sim._scheduler.run(lambda: False, 20.0)
     asked = count_verbs(monkeypatch)
     sim._scheduler.run(lambda: False, 40.0)
-    assert 0 < asked["look"] <= 20 / SimulatedStore.look_every_s + 1, asked
+    assert 0 < asked["look"] <= 20 * 1_000 / WAITING_LOOK_MS + 20 / SimulatedStore.look_every_s, asked
     assert asked["claim_tasks"] == asked["claim_runs"] == 0
     assert sim._scheduler.run(lambda: not sim._ledger.has_open_runs, 150.0)
     assert asked["claim_tasks"] > 0
+    sim._seats.dispose()
+
+
+@workflow.defn
+async def impatient() -> str:
+    """Two that take the only slot one after the other; the second one does not wait so long."""
+    first = asyncio.ensure_future(linger(False))
+    second = workflow.execute_activity(linger, False, schedule_to_start_timeout=timedelta(seconds=1))
+    try:
+        return str(await second)
+    except ActivityError as error:
+        first.cancel()
+        return str(error.__cause__)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_worker_without_a_free_slot_sees_who_has_waited_too_long(seed: int) -> None:
+    limits = Limits(concurrent_activities_max=1, lease_ms=10_000)
+    sim = Simulation(
+        seed, workflows=[impatient], activities=[linger], faults=Faults(), workers=1, clients=0, limits=limits
+    )
+    sim.start(impatient, id="order-1")
+    sim._seats.fill()
+    _wait(sim, lambda: any(sim.state.tasks.values()))
+    began_s = sim.now_s
+    _wait(sim, lambda: not sim._ledger.has_open_runs)
+    assert sim.now_s - began_s < 2.5
     sim._seats.dispose()
 
 

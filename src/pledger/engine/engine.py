@@ -40,6 +40,8 @@ logger = logging.getLogger("pledger.engine")
 
 #: Between two tries to take a new lease while the store cannot be reached.
 REOPEN_S: Final = 1.0
+#: Between two looks whether the transitions of a worker that stops are written.
+IN_FLIGHT_LOOK_S: Final = 0.05
 
 
 class Engine:
@@ -249,6 +251,7 @@ class Engine:
             if self.budgets is not None:
                 await self.budgets.stop()
             await self.connection.committer.drain()
+            await self._await_transitions(max(grace_s, 1.0))
             await self._hand_back()
             await self._verification.stop()
         finally:
@@ -258,6 +261,14 @@ class Engine:
             self._watchdog.stop()
             self._heart.stop()
         await self.session.close()
+
+    async def _await_transitions(self, patience_s: float) -> None:
+        """Of those that the store could not take, and that are to be tried again: results that are in no row would be
+        lost with them."""
+        until = self._loop.time() + patience_s
+        while any(run.in_flight for run in self.runs.active.values()) and self._loop.time() < until:
+            await asyncio.sleep(IN_FLIGHT_LOOK_S)
+            await self.connection.committer.drain()
 
     async def _hand_back(self) -> None:
         for run in list(self.runs.active.values()):

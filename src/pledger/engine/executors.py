@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 
 from pledger.engine.attempt import Attempt, running
 from pledger.engine.interrupts import is_interrupt
+from pledger.errors import WorkerLostError
 
 #: Told that an attempt's code ended: its result, or what it raised.
 Done: TypeAlias = Callable[[Attempt, Any, BaseException | None], None]
@@ -132,9 +133,11 @@ async def _run(
             raise asyncio.CancelledError(attempt.ending.message)
         result = await fn(*positional, **keywords)
     except BaseException as error:
-        done(attempt, None, error)
         if is_interrupt(error):
+            # It says nothing of the step, which may have had its effect.
+            done(attempt, None, WorkerLostError("the program was ended while the activity ran; its effect is unknown"))
             raise
+        done(attempt, None, error)
     else:
         done(attempt, result, None)
 

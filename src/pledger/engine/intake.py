@@ -34,6 +34,9 @@ logger = logging.getLogger("pledger.engine")
 
 #: What is due and could not be taken is looked at again so much later.
 NOT_NOW_MS: Final = 250
+#: What waits for a slot or a limit, which tell of themselves, is looked at all the same after so long: its time may be
+#: over.
+WAITING_LOOK_MS: Final = 1_000
 
 
 class Intake:
@@ -230,6 +233,8 @@ class Intake:
         # slot of this worker the slot does; neither knows anything of runs.
         waits = self.claims.limits_wait or self.claims.is_full
         due_ms = outlook.runs_due_ms if is_due and waits else outlook.due_ms
+        if is_due and waits:
+            self.due(self._clock.now_ms() + WAITING_LOOK_MS)
         if due_ms is not None:
             # What is due and was not taken waits for a worker that knows its type, or for room here: not now.
             self.due(self._clock.now_ms() + NOT_NOW_MS if due_ms <= now_ms else due_ms)

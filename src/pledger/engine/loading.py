@@ -17,6 +17,7 @@ from pledger import errors
 from pledger.engine import blocks
 from pledger.engine.active_run import ActiveRun
 from pledger.engine.callbacks import in_callback
+from pledger.engine.interrupts import is_interrupt
 from pledger.engine.leaving import AGAIN_S
 from pledger.engine.port.operations import Block, ConfirmClaim, LogAttempts, PutTask, Release
 from pledger.engine.port.records import RunRow, TaskRow
@@ -275,7 +276,7 @@ class Loader:
             await self._dispose(run)
             if isinstance(error, _WentOnError):
                 return error.now
-            if isinstance(error, (KeyboardInterrupt, asyncio.CancelledError)):
+            if is_interrupt(error) or isinstance(error, asyncio.CancelledError):
                 raise
             return self._given_up(row, error, machine.last_event + 1)
         return _Loaded(row, run, {task.event_id for task in stored.tasks})
