@@ -111,7 +111,11 @@ def _finish(attempt: Attempt, outcome: ActivityCompleted) -> FinishTask:
 
 async def _to_its_end(work: Coroutine[Any, Any, T]) -> T:
     """Whoever cancels meanwhile waits for it, and has come too late if it goes well."""
-    task = asyncio.ensure_future(work)
+    try:
+        task = asyncio.get_running_loop().create_task(work)
+    except RuntimeError:
+        work.close()  # it is thrown away, and its loop has ended
+        raise
     while not task.done():
         try:
             await asyncio.wait([task])

@@ -24,7 +24,7 @@ from tests.simulation.reverts.revert import DEATHS, JUMPS, RETRIES_LOST, Revert
 
 def lost_attempts_do_not_count(patch: pytest.MonkeyPatch) -> None:
     def start_claimed(self: Activities, row: TaskRow, identity: Any) -> None:
-        self._start(self._claimed(row, identity))
+        self._start(self._claimed(row, identity)[0])
 
     patch.setattr(Activities, "start_claimed", start_claimed)
 

@@ -207,7 +207,7 @@ REVERTS = [
     Revert(task_claims_know_no_namespace, ("namespaces and queues are apart",)),
     Revert(tasks_are_claimed_without_a_lock, ("attempts are counted", "one outcome per position")),
     Revert(runs_are_claimed_without_a_lock, ("one writer per run", "compare-and-set", "attempts are counted")),
-    Revert(results_are_taken_whoever_brings_them, TAKEN_TWICE, STANDSTILLS),
+    Revert(results_are_taken_whoever_brings_them, (*TAKEN_TWICE, "across-"), STANDSTILLS),
     Revert(results_stay_in_their_rows, ("one outcome per position",), DEATHS),
     Revert(messages_are_consumed_by_a_high_water_mark, MESSAGES_LOST, Faults(slow_store=0.3), MANY_SENDERS),
     Revert(the_inbox_is_deleted_unread, MESSAGES_LOST, Faults(slow_store=0.3), MANY_SENDERS),

@@ -12,21 +12,18 @@ from pledger.store.sqlfiles import as_json, load_queries
 from pledger.store.sqlite.handle import SqliteHandle
 from pledger.store.sqlite.tasks import task_row
 
-_SQL: Final = {
-    name: load_queries(__package__, subject)[name]
-    for subject, name in (("mail", "waiting_messages"), ("loads", "tasks_of_runs"), ("ledger", "read_history"))
-}
+_SQL: Final = load_queries(__package__, "loads")
+_MESSAGES: Final = load_queries(__package__, "mail")["waiting_messages"]
+_HISTORY: Final = load_queries(__package__, "ledger")["read_history"]
 
 
 class SqliteLoads(SqliteHandle):
     async def read_stored_runs(self, run_keys: Sequence[int], limit: int) -> list[StoredRun]:
         keys = as_json(run_keys)
-        messages = [(run_key, Message(*row)) for run_key, *row in self._rows(_SQL["waiting_messages"], keys)]
+        messages = [(run_key, Message(*row)) for run_key, *row in self._rows(_MESSAGES, keys)]
         tasks = [task_row(row) for row in self._rows(_SQL["tasks_of_runs"], keys)]
         # A question each, which costs no round trip here: SQLite has no way to bound what it reads of each of many.
         transitions = [
-            (run_key, StoredTransition(*row))
-            for run_key in run_keys
-            for row in self._rows(_SQL["read_history"], run_key, 0, limit)
+            (run_key, StoredTransition(*row)) for run_key in run_keys for row in self._rows(_HISTORY, run_key, 0, limit)
         ]
         return gather(run_keys, transitions, messages, tasks)
