@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from pledger import Client, Limit, RetryPolicy, Worker, activity, errors, workflow
@@ -307,3 +308,32 @@ async def test_what_was_given_back_and_not_heard_of_begins_once(
     assert gate.seen == [(0, attempt)]
     for connection in (here, there):
         await connection.close()
+
+
+async def test_a_claim_that_is_answered_when_its_lease_is_lost_begins_nothing(ledger: Ledger) -> None:
+    """What it has claimed has been counted as lost meanwhile, and perhaps cancelled."""
+    began: list[int] = []
+
+    @activity.defn(task_queue="nobody's")
+    async def charge() -> None:
+        began.append(activity.info().attempt)
+
+    @workflow.defn
+    async def fulfil() -> None:
+        await charge()
+
+    async with ledger.connect() as client, ledger.worker(client, fulfil, charge) as worker:
+        handle = await client.start_workflow(fulfil, id="order-1")
+        store, engine = client.internals.store, worker._engine
+
+        async def queued() -> list[TaskRow]:
+            run = await store.find_run("default", "order-1")
+            return [] if run is None else await store.read_tasks(run.run_key)
+
+        [row] = await until(queued)
+        late = msgspec.structs.replace(row, state="started", started_ms=1, owner=engine.session.key + 1)
+        engine.activities.take_claimed(late)
+        assert not engine.activities.under_way.running
+        await asyncio.sleep(0)
+        assert began == []
+        await handle.terminate()

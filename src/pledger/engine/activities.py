@@ -148,6 +148,8 @@ class Activities:
 
     def take_claimed(self, row: TaskRow) -> None:
         """The same as far as there is a slot; a row that was claimed ahead waits for one."""
+        if row.owner != self._session_key():
+            return  # the answer came when the lease was lost, and the row with it
         judged = row.lost or row.cancel_requested  # takes none
         if judged or self._slots.has_room(row.activity_type):
             self.start_claimed(row, identity_of(row))
