@@ -213,7 +213,8 @@ class _Life:
             task_queue=task_queue,
             code=code,
             identity=worker,
-            limits=Limits(verified_share=0.0),  # every run is replayed afterwards
+            # Every run is replayed afterwards. There is a commit to be killed at within a fan-out too.
+            limits=Limits(verified_share=0.0, commands_max=2),
             heart=LoopHeart(connection.loop),
             watchdog=_Unwatched(),
             randomness=random.Random(self._dice.getrandbits(64)),

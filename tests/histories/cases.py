@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pledger import Secret
 from pledger.client import History
+from pledger.engine.limits import Limits
 from pledger.testing import Caller, replay
 from pledger.testing.journal import Then
 from tests.histories import models, shop
@@ -23,7 +24,7 @@ class Case:
     """name: of the behaviour and its files. workflow: what it is replayed against.
 
     then: what the client did meanwhile. recorded_by: the code of that time, where that was another one.
-    activities: what its worker knew besides.
+    activities: what its worker knew besides. limits: those of that worker.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Case:
     then: Then | None = None
     recorded_by: Callable[..., Any] | type | None = None
     activities: Sequence[Any] = ()
+    limits: Limits = field(default_factory=Limits)
 
     @property
     def json(self) -> Path:
@@ -106,6 +108,7 @@ async def terminate(caller: Caller) -> None:
 CASES = [
     Case("sequence", w.sequence, (3,)),
     Case("fan-out", w.fan_out, (4,)),
+    Case("wide-fan-out", w.fan_out, (7,), limits=Limits(commands_max=3)),
     Case("equal-parallel-steps", w.equal_steps, (3,)),
     Case("first-of-several", w.first_of_several),
     Case("queue-and-lock", w.queue_and_lock, (3,)),

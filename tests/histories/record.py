@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
 
 from pledger.client import History
-from pledger.engine.limits import Limits
 from pledger.history import secret
 from pledger.testing import Caller, Simulation
 from tests.histories.cases import CASES, Case
@@ -30,8 +30,8 @@ _DULL: Final = frozenset({"seed", "task_queue", "fire_at_ms"})
 _DEFAULTS: Final = {"start_to_close_ms": 600_000, "cancellation": "try"}
 
 
-def record(case: Case, limits: Limits | None = None) -> bytes:
-    """The history of one run of the case, as JSON text. limits: of its worker."""
+def record(case: Case, *, cached: bool = True) -> bytes:
+    """The history of one run of the case, as JSON text. cached: False has its worker keep no run in memory."""
     found: list[History] = []
 
     async def follow(caller: Caller) -> None:
@@ -46,7 +46,7 @@ def record(case: Case, limits: Limits | None = None) -> bytes:
         workflows=[workflow],
         activities=[*ACTIVITIES, ask_guest, change, *case.activities],
         workers=1,
-        limits=limits or Limits(),
+        limits=case.limits if cached else replace(case.limits, cached_runs_max=0),
         secrets=[Vault()],
     )
     simulation.start(workflow, *case.args, id=case.name, then=follow, within_s=0.0)

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from pledger.client import History
-from pledger.engine.limits import Limits
 from tests.histories.cases import CASES, Case
 from tests.histories.record import record
 
@@ -32,7 +31,7 @@ def asked(history: History) -> list[tuple[int, str, object, object]]:
 def test_the_cache_changes_no_history(case: Case) -> None:
     """Without a cache every transition is made by a machine that was replayed for it."""
     kept = History.read(record(case))
-    evicted = History.read(record(case, Limits(cached_runs_max=0)))
+    evicted = History.read(record(case, cached=False))
     assert asked(evicted) == asked(kept)
 
 
@@ -42,7 +41,7 @@ def digest_of_all() -> str:
     found = hashlib.blake2b(digest_size=16)
     for case in CASES:
         found.update(record(case))
-        found.update(record(case, Limits(cached_runs_max=0)))
+        found.update(record(case, cached=False))
     return found.hexdigest()
 
 

@@ -116,6 +116,11 @@ class ActiveRun:
         return self.deadline_ms if timer is None else min(timer, self.deadline_ms)
 
     @property
+    def has_work(self) -> bool:
+        """Something waits to become a transition."""
+        return bool(self.inputs or self.machine.unrecorded)
+
+    @property
     def at_rest(self) -> bool:
         """Nothing is in flight and nothing waits to become a transition."""
-        return not (self.in_flight or self.inputs or self.ready or self.releasing)
+        return not (self.in_flight or self.inputs or self.ready or self.releasing or self.machine.unrecorded)

@@ -93,7 +93,8 @@ class Builder:
         """The append of an activation that took `inputs`, from `origins`, and gave `commands`."""
         identity = self._codes[run.identity.workflow_type]
         first = run.last_event + 1
-        body = transition.encode_parts(now_ms, None if run.code == identity else identity, inputs, commands)
+        code, continues = None if run.code == identity else identity, bool(run.machine.unrecorded) and not timed_out
+        body = transition.encode_parts(now_ms, code, inputs, commands, continues=continues)
         stored = StoredTransition(first, body, transition.checksum(run.head, first, body))
         last = run.last_event + len(inputs) + len(commands)
         append = Append(run.run_key, run.fence, run.last_event, stored, last, None, now_ms)

@@ -128,6 +128,7 @@ class Engine:
             cached_max=self._limits.cached_runs_max,
             payload_bytes_max=self._limits.payload_bytes_max,
             history_events_max=self._limits.history_events_max,
+            commands_max=self._limits.commands_max,
             worker=self.identity,
         )
 

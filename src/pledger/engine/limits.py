@@ -9,7 +9,8 @@ from pledger.history import payloads
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Counts, milliseconds and bytes. verified_share: of finished runs, 0 to 1.
+    """Counts, milliseconds and bytes. verified_share: of finished runs, 0 to 1. commands_max: of one transition; what
+    the code asks for beyond them is written by the next ones, so that a wide fan-out keeps nobody else waiting.
 
     retention_ms: how long finished runs are kept whose workflow says nothing else; None: for ever.
     """
@@ -21,5 +22,6 @@ class Limits:
     lease_ms: int = 5_000
     payload_bytes_max: int = payloads.PAYLOAD_BYTES_MAX
     history_events_max: int = 500_000
+    commands_max: int = 100
     verified_share: float = 0.01
     retention_ms: int | None = 30 * 86_400_000

@@ -76,7 +76,7 @@ class KnownPauses:
                 self.set_aside(run)
             elif run.held and not run.releasing:
                 run.held = False
-                if run.inputs:
+                if run.has_work:
                     self._runs.make_ready(run)
 
     def set_aside(self, run: ActiveRun) -> None:
@@ -91,7 +91,7 @@ class KnownPauses:
             self._loop.call_later(AGAIN_S, self.set_aside, run)
             return
         rows = activities.leave_behind(run.run_key, run.outcomes)
-        due_ms = 0 if run.inputs else run.due_ms()
+        due_ms = 0 if run.has_work else run.due_ms()
         run.releasing = True
 
         def left() -> None:

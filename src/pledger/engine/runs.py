@@ -67,6 +67,7 @@ class Runs:
         cached_max: int,
         payload_bytes_max: int,
         history_events_max: int,
+        commands_max: int,
         worker: str,
     ) -> None:
         self.definitions = definitions
@@ -82,6 +83,7 @@ class Runs:
         self._cached_max = cached_max
         self._payload_bytes_max = payload_bytes_max
         self._history_events_max = history_events_max
+        self._commands_max = commands_max
         self._worker = worker
         self._builder = Builder(codes=codes, task_queue=task_queue, worker=worker)
         self._ready: deque[ActiveRun] = deque()
@@ -106,7 +108,9 @@ class Runs:
     # Coming and going -------------------------------------------------------------------------------------------------
 
     def new_machine(self, definition: WorkflowDefinition, identity: RunIdentity) -> Machine:
-        return Machine(definition, identity, payload_bytes_max=self._payload_bytes_max)
+        return Machine(
+            definition, identity, payload_bytes_max=self._payload_bytes_max, commands_max=self._commands_max
+        )
 
     def holds(self, owner: int | None) -> bool:
         """Whether `owner` is the session that this worker has now: what an earlier one took belongs to others."""
@@ -118,11 +122,11 @@ class Runs:
         self.arm(run)
         if self.pauses.covers(run):
             self.pauses.set_aside(run)
-        elif run.inputs:
+        elif run.has_work:
             self.make_ready(run)
 
     def make_ready(self, run: ActiveRun) -> None:
-        """The run has inputs. One that is being handed back takes none: they are stored too, and wake it there."""
+        """The run has inputs, or commands that are to be recorded yet. One that is being handed back takes none: they are stored too, and wake it there."""
         if not (run.ready or run.in_flight or run.gone or run.releasing):
             run.ready = True
             self._ready.append(run)
@@ -258,6 +262,9 @@ class Runs:
         now_ms: the time of the turn; a run's own time does not go back when it moves to a worker that is behind.
         """
         now_ms = max(run.time_ms, now_ms)
+        if run.machine.unrecorded and (run.deadline_ms is None or run.deadline_ms > now_ms):
+            # The code went on at the time of the transition before: its inputs come when all of that is recorded.
+            return self._builder.build(self, run, [], [], run.machine.record_more(), run.time_ms)
         inputs, origins = run.inputs, run.origins
         run.inputs, run.origins = [], []
         if run.outcomes:
@@ -324,7 +331,7 @@ class Runs:
             self._settle_others(built)
         if append.due_ms is not None:
             self.arm(run)
-        if run.inputs:
+        if run.has_work:
             self.make_ready(run)
         else:
             self._rest(run)

@@ -24,13 +24,15 @@ CHAIN_START: Final = bytes(8)
 
 class Transition(msgspec.Struct, array_like=True, frozen=True):
     """time_ms: what `workflow.now()` returns throughout. code: the identity of the code that made it, or None where
-    it is the same as in the transition before."""
+    it is the same as in the transition before. continues: the code asked for more at this time than one transition
+    takes; the rest is in the next ones, which have no inputs."""
 
     format: int
     time_ms: int
     code: str | None
     inputs: tuple[Input, ...]
     commands: tuple[Command, ...] = ()
+    continues: bool = False
 
     def events(self) -> tuple[Event, ...]:
         """Inputs, then commands: in the order of their event ids."""
@@ -53,9 +55,12 @@ encode = _encoder.encode
 decode_started: Final = msgspec.msgpack.Decoder(RunStarted).decode
 
 
-def encode_parts(time_ms: int, code: str | None, inputs: Sequence[Input], commands: Sequence[Command]) -> bytes:
+def encode_parts(
+    time_ms: int, code: str | None, inputs: Sequence[Input], commands: Sequence[Command], *, continues: bool = False
+) -> bytes:
     """The body of a new transition, without making one first."""
-    return _encoder.encode((FORMAT, time_ms, code, inputs, commands))
+    parts = (FORMAT, time_ms, code, inputs, commands)
+    return _encoder.encode((*parts, True) if continues else parts)
 
 
 def encode_event(event: Event) -> bytes:

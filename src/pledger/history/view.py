@@ -79,6 +79,7 @@ def export(transitions: Iterable[Transition], run: dict[str, Any] | None = None)
                 "code": each.code,
                 "inputs": [_exported(one) for one in each.inputs],
                 "commands": [_exported(one) for one in each.commands],
+                **({"continues": True} if each.continues else {}),
             }
             for each in transitions
         ],
@@ -111,6 +112,7 @@ class _Exported(msgspec.Struct):
     inputs: list[dict[str, msgspec.Raw]]
     commands: list[dict[str, msgspec.Raw]]
     code: str | None = None
+    continues: bool = False
 
 
 def read_export(data: bytes) -> tuple[dict[str, Any], tuple[Transition, ...]]:
@@ -124,6 +126,7 @@ def read_export(data: bytes) -> tuple[dict[str, Any], tuple[Transition, ...]]:
                 each.code,
                 tuple(_read(one) for one in each.inputs),
                 tuple(_read(one) for one in each.commands),
+                each.continues,
             )
             for each in document.transitions
         )

@@ -20,7 +20,7 @@ from pledger import errors
 from pledger.history import events, failures, payloads
 from pledger.history.events import Command, Input
 from pledger.history.transition import Transition
-from pledger.machine import closing, guards, queries, replay, signals
+from pledger.machine import guards, queries, replay, sealing, signals
 from pledger.machine.context import ActivityHandle, Asked, RunContext
 from pledger.machine.definitions import WorkflowDefinition
 from pledger.machine.generators import stage
@@ -30,7 +30,7 @@ from pledger.machine.loop import LoopTimer, WorkflowTask
 
 
 class Machine:
-    """One run.
+    """One run. commands_max: of one transition, live; None: as many as the code asks for.
 
     instance: of the workflow's class, where it is one. due: the heap of its timers, (time in ms, event id); those that
     were cancelled too, until they come to the top.
@@ -39,7 +39,9 @@ class Machine:
     unstarted: the activities that the code called just before it returned, and did not await, live, for the engine.
     unfinished: the signals whose async handlers were at work when the code ended the run, live, for the engine to tell.
     unawaited: tasks that have raised, live, and whose exception nobody has taken, for the engine to tell and clear.
-    own_code: the identity of its code, set for a replay that is to find other values too in what that code recorded.
+    unrecorded: what the code asked for in its last activation beyond what one transition takes: see `record_more`.
+    own_code: the identity of its code, set for a replay that is to find other values too in what that code recorded;
+    is_same_code: whether it made what is being replayed.
     given_up: the events that scheduled what the code cancelled in its last activation, of which nothing is recorded.
 
     Activate it from a plain callback only (see `loop`), one activation at a time.
@@ -54,8 +56,10 @@ class Machine:
         identity: RunIdentity,
         *,
         payload_bytes_max: int = payloads.PAYLOAD_BYTES_MAX,
+        commands_max: int | None = None,
     ) -> None:
         self.payload_bytes_max = payload_bytes_max
+        self.commands_max = commands_max
         self.definition = definition
         self.identity = identity
         self.last_event = 0
@@ -68,9 +72,10 @@ class Machine:
         self.unstarted: tuple[str, ...] = ()
         self.unawaited: tuple[asyncio.Task[Any], ...] = ()
         self.given_up: tuple[int, ...] = ()
+        self.unrecorded: Sequence[Asked] = ()
         self.spoiled = False
         self.own_code: str | None = None
-        self._is_same_code = False
+        self.is_same_code = False
         self._context: RunContext | None = None
         self.instance: Any = None
         self._main: WorkflowTask[Any] | None = None
@@ -86,20 +91,30 @@ class Machine:
     # Activation -------------------------------------------------------------------------------------------------------
 
     def activate(
-        self, inputs: Sequence[Input], *, time_ms: int, recorded: Sequence[Command] | None = None
+        self,
+        inputs: Sequence[Input],
+        *,
+        time_ms: int,
+        recorded: Sequence[Command] | None = None,
+        continues: bool = False,
     ) -> tuple[int, list[Command]]:
         """Hand the inputs to the code, run it until it is blocked, and seal what it asked for.
 
-        time_ms: the transition's time. recorded: its commands, when it is a replay.
+        time_ms: the transition's time. recorded: its commands, when it is a replay; continues: as the record says.
 
         Returns how many of the inputs the code still took (it may return before the last), and its commands in the
         order of their event ids, which follow those of the consumed inputs.
         """
         with stage():
-            return self.activate_staged(inputs, time_ms=time_ms, recorded=recorded)
+            return self.activate_staged(inputs, time_ms=time_ms, recorded=recorded, continues=continues)
 
     def activate_staged(
-        self, inputs: Sequence[Input], *, time_ms: int, recorded: Sequence[Command] | None = None
+        self,
+        inputs: Sequence[Input],
+        *,
+        time_ms: int,
+        recorded: Sequence[Command] | None = None,
+        continues: bool = False,
     ) -> tuple[int, list[Command]]:
         """The same for a caller who has put up the `stage` for many."""
         context = self._context
@@ -137,9 +152,19 @@ class Machine:
                 self.unawaited = unawaited
         # What is recorded stands after all inputs, whether the code takes them or not.
         before = self.last_event + (consumed if recorded is None else len(inputs))
-        commands = self._seal(before + 1, recorded)
+        if recorded is None:
+            commands = sealing.seal(self, context, self._main, before + 1)
+        else:
+            sealing.pair(self, context, self._main, before + 1, recorded, continues=continues)
+            commands = list(recorded)
         self.last_event += consumed + len(commands)
         return consumed, commands
+
+    def record_more(self) -> list[Command]:
+        """The commands of the next transition, which has no inputs: more of what is unrecorded."""
+        commands = sealing.seal_more(self, self.context, self.last_event + 1)
+        self.last_event += len(commands)
+        return commands
 
     def replay_all(self, transitions: Iterable[Transition]) -> None:
         """Re-enact recorded transitions, in order."""
@@ -150,8 +175,16 @@ class Machine:
         """Re-enact a recorded transition. Raises NondeterminismError when the code asks for something else."""
         before = self.last_event
         if transition.code is not None:
-            self._is_same_code = transition.code == self.own_code
-        consumed, commands = self.activate(transition.inputs, time_ms=transition.time_ms, recorded=transition.commands)
+            self.is_same_code = transition.code == self.own_code
+        if self.unrecorded and sealing.pair_more(self, self.context, transition):
+            self.last_event += len(transition.commands)
+            return
+        consumed, commands = self.activate(
+            transition.inputs,
+            time_ms=transition.time_ms,
+            recorded=transition.commands,
+            continues=transition.continues,
+        )
         if consumed < len(transition.inputs):
             raise replay.mismatch(
                 self.identity,
@@ -283,66 +316,6 @@ class Machine:
         )
         error.__cause__ = cause
         handle.set_exception(error)
-
-    # Sealing ----------------------------------------------------------------------------------------------------------
-
-    def _seal(self, first_event_id: int, recorded: Sequence[Command] | None) -> list[Command]:
-        """Give every command its event id and file who waits for it."""
-        context = self._context
-        assert context is not None
-        asked = context.asked
-        if asked:
-            context.asked = []
-        if context.withdrawals:
-            context.withdrawals = 0
-            asked = [one for one in asked if not one.withdrawn]
-        main = self._main
-        if (main is not None and main.done()) or self.closed is not None:
-            if self.closed is None:
-                assert main is not None
-                self.closed = closing.command_of(self, main)
-            if recorded is None and context.handlers:
-                self.unfinished = tuple(context.handlers_at_work())
-            asked = [*(self._kept(asked) if asked else ()), Asked(self.closed, None, ())]
-        if recorded is None:
-            if len(asked) > 1:
-                asked = replay.in_order(asked)
-            commands = [one.command for one in asked]
-        else:
-            asked = replay.match_recorded(
-                recorded, asked, first_event_id, self.identity, is_same_code=self._is_same_code
-            )
-            commands = list(recorded)
-        for event_id, one in enumerate(asked, first_event_id):
-            if one.waiter is not None:
-                self._file(one.waiter, event_id, commands[event_id - first_event_id])
-        return commands
-
-    def _kept(self, asked: list[Asked]) -> list[Asked]:
-        """A run that ends starts nothing any more: what its last activation asked for was never promised to anybody."""
-        cancelled = (one.command for one in asked if isinstance(one.command, events.CancelActivity))
-        self.given_up = tuple(each.scheduled_event_id for each in cancelled)
-        if type(self.closed) is events.CompleteRun and not self.context.replaying:
-            activities = (one.command for one in asked if isinstance(one.command, events.ScheduleActivity))
-            self.unstarted = tuple(each.activity_type for each in activities)
-        return [one for one in asked if isinstance(one.command, events.RecordPatch)]
-
-    def _file(self, waiter: ActivityHandle[Any] | LoopTimer, event_id: int, command: Command) -> None:
-        """Who waits for the command, under its event id; on replay with what the record says of it."""
-        context = self._context
-        assert context is not None
-        waiter.event_id = event_id
-        if isinstance(waiter, ActivityHandle):
-            assert isinstance(command, events.ScheduleActivity)
-            waiter.asked = None
-            waiter.command = command
-            context.activities[event_id] = waiter
-        else:
-            assert isinstance(command, events.StartTimer)
-            waiter.scheduled_command = None
-            waiter.fire_at_ms = command.fire_at_ms
-            context.timers[event_id] = waiter
-            heapq.heappush(self.due, (command.fire_at_ms, event_id))
 
     # What the engine asks ---------------------------------------------------------------------------------------------
 

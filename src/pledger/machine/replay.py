@@ -84,7 +84,7 @@ def in_order(asked: list[Asked]) -> list[Asked]:
     """The order in which a live transition records its commands: as asked, those of one kind and name by spawn path.
 
     Python versions start tasks in different orders, and by the time of a replay the inputs may have changed: the spawn
-    path is then all that tells such commands apart. It decides who gets which event id, here and in `match_recorded`.
+    path is then all that tells such commands apart. It decides who gets which event id, here and in `match_part`.
     """
     if len(asked) < 2:  # noqa: PLR2004 - nothing to order
         return asked
@@ -101,20 +101,38 @@ def in_order(asked: list[Asked]) -> list[Asked]:
     return ordered
 
 
-def match_recorded(
+def match_all(
     recorded: Sequence[Command],
-    asked: list[Asked],
+    asked: Sequence[Asked],
+    *,
     first_event_id: int,
     identity: RunIdentity,
-    *,
     is_same_code: bool = False,
-) -> list[Asked]:
+) -> tuple[Sequence[Asked], Sequence[Asked]]:
     """For each recorded command, in order, who asked for it. Raises NondeterminismError when they do not pair up.
 
     first_event_id: that of recorded[0]. is_same_code: the code that asks made the record: inputs must agree too.
+    The second of what is returned is always empty.
     """
     if len(recorded) == 1 == len(asked) and what_it_is(recorded[0]) == what_it_is(asked[0].command):
-        return asked
+        return asked, ()
+    partners, left = match_part(
+        recorded, asked, first_event_id=first_event_id, identity=identity, is_same_code=is_same_code
+    )
+    if left:
+        raise mismatch(identity, event_id=first_event_id + len(recorded), recorded=None, replayed=left[0])
+    return partners, ()
+
+
+def match_part(
+    recorded: Sequence[Command],
+    asked: Sequence[Asked],
+    *,
+    first_event_id: int,
+    identity: RunIdentity,
+    is_same_code: bool = False,
+) -> tuple[Sequence[Asked], Sequence[Asked]]:
+    """The same where the record of the activation continues: the rest of what was asked for too, in its order."""
     asked = [*asked, *_no_longer_named(recorded, asked)]
     partners: list[Asked | None] = [None] * len(recorded)
     left = asked
@@ -131,18 +149,20 @@ def match_recorded(
                     raise _other_values(identity, first_event_id + position, command, partner)
         taken = {id(one) for one in partners if one is not None}
         left = [one for one in asked if id(one) not in taken]
-        if not left and None not in partners:
-            return [one for one in partners if one is not None]
-    missing = next((p for p, one in enumerate(partners) if one is None), None)
-    raise mismatch(
-        identity,
-        event_id=first_event_id + (len(recorded) if missing is None else missing),
-        recorded=None if missing is None else in_words(recorded[missing]),
-        replayed=left[0] if left else None,
-    )
+        if None not in partners:
+            break
+    if None in partners:
+        missing = partners.index(None)
+        raise mismatch(
+            identity,
+            event_id=first_event_id + missing,
+            recorded=in_words(recorded[missing]),
+            replayed=left[0] if left else None,
+        )
+    return [one for one in partners if one is not None], in_order(left)
 
 
-def _no_longer_named(recorded: Sequence[Command], asked: list[Asked]) -> list[Asked]:
+def _no_longer_named(recorded: Sequence[Command], asked: Sequence[Asked]) -> list[Asked]:
     """What code that has dropped the names of deprecated patches would have asked for: nothing else depends on them."""
     deprecated = [each for each in recorded if type(each) is events.RecordPatch and each.is_deprecated]
     if not deprecated:

@@ -166,6 +166,7 @@ class Seats:
             cached_runs_max=self._dice.choice([1, 3, 1000]),
             lease_ms=self._dice.choice([2_000, 5_000]),
             verified_share=self._dice.choice([0.0, 0.5]),
+            commands_max=self._dice.choice([1, 2, 100]),
         )
 
     def _toss(self) -> bool:

@@ -14,6 +14,7 @@ from tests.simulation.reverts import (
     of_runs,
     of_the_store,
     of_transactions,
+    of_wide_transitions,
 )
 
 EVERY = [
@@ -28,4 +29,5 @@ EVERY = [
     *of_a_server.REVERTS,
     *of_retention.REVERTS,
     *of_transactions.REVERTS,
+    *of_wide_transitions.REVERTS,
 ]

@@ -35,6 +35,7 @@ class DrivenRun:
         seed: bytes = SEED,
         now_ms: int = START_MS,
         payload_bytes_max: int = payloads.PAYLOAD_BYTES_MAX,
+        commands_max: int | None = None,
     ) -> None:
         self.definition = WorkflowDefinition.of(workflow)
         self.identity = RunIdentity(
@@ -44,7 +45,9 @@ class DrivenRun:
             workflow_type=self.definition.name,
             task_queue="default",
         )
-        self.machine = Machine(self.definition, self.identity, payload_bytes_max=payload_bytes_max)
+        self.machine = Machine(
+            self.definition, self.identity, payload_bytes_max=payload_bytes_max, commands_max=commands_max
+        )
         self.now_ms = now_ms
         self.transitions: list[Transition] = []
         self.replay_at_end = True
@@ -59,10 +62,23 @@ class DrivenRun:
         return self.feed(self._started, *more)
 
     def feed(self, *inputs: Input) -> list[Command]:
-        """One transition with these inputs; its commands."""
+        """One activation with these inputs, in as many transitions as it takes; its commands."""
         consumed, commands = self.machine.activate(inputs, time_ms=self.now_ms)
-        self.transitions.append(Transition(FORMAT, self.now_ms, None, inputs[:consumed], tuple(commands)))
+        self._record(inputs[:consumed], commands)
+        return commands + self.record_rest()
+
+    def record_rest(self) -> list[Command]:
+        """The transitions of what one was not enough for."""
+        commands: list[Command] = []
+        while self.machine.unrecorded:
+            more = self.machine.record_more()
+            self._record((), more)
+            commands += more
         return commands
+
+    def _record(self, inputs: tuple[Input, ...], commands: list[Command]) -> None:
+        continues = bool(self.machine.unrecorded)
+        self.transitions.append(Transition(FORMAT, self.now_ms, None, inputs, tuple(commands), continues))
 
     def complete(self, event_id: int, result: Any = None) -> list[Command]:
         return self.feed(completed(event_id, result))
@@ -120,7 +136,12 @@ class DrivenRun:
         """Re-enact the history (or another one) in a machine of its own, against this code or other; the caller
         destroys it."""
         definition = self.definition if workflow is None else WorkflowDefinition.of(workflow)
-        machine = Machine(definition, self.identity, payload_bytes_max=self.machine.payload_bytes_max)
+        machine = Machine(
+            definition,
+            self.identity,
+            payload_bytes_max=self.machine.payload_bytes_max,
+            commands_max=self.machine.commands_max,
+        )
         machine.own_code = own_code
         try:
             machine.replay_all(self.transitions if transitions is None else transitions)

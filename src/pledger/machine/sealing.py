@@ -1,0 +1,160 @@
+"""From what the code has asked for to what is recorded: every command gets its event id, and its waiter is filed.
+
+One transition takes a bounded number of commands, so that a wide fan-out is written in parts that keep nobody else
+waiting; the rest is unrecorded for now and follows in transitions without inputs. No line of the code runs in between,
+so the parts are one activation, wherever they are cut and whoever goes on after a crash.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from pledger.history import events
+from pledger.machine import closing, replay
+from pledger.machine.context import ActivityHandle, Asked
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from pledger.history.events import Command
+    from pledger.history.transition import Transition
+    from pledger.machine.context import RunContext
+    from pledger.machine.loop import LoopTimer
+    from pledger.machine.machine import Machine
+
+
+def seal(machine: Machine, context: RunContext, main: asyncio.Task[Any] | None, first_event_id: int) -> list[Command]:
+    """The commands of a live activation that is over, in the order of their event ids. main: the task of its code."""
+    asked = _asked(machine, context, main)
+    if len(asked) > 1:
+        asked = replay.in_order(asked)
+        # What ends the run is never cut off: nothing else follows it.
+        if machine.commands_max is not None and len(asked) > machine.commands_max and machine.closed is None:
+            asked = _cut(machine, asked)
+    commands = [one.command for one in asked]
+    for event_id, one in enumerate(asked, first_event_id):
+        if one.waiter is not None:
+            _file(machine, context, one.waiter, event_id, commands[event_id - first_event_id])
+    return commands
+
+
+def seal_more(machine: Machine, context: RunContext, first_event_id: int) -> list[Command]:
+    """The commands of the next transition, from those that are unrecorded."""
+    asked = _cut(machine, machine.unrecorded)
+    commands = [one.command for one in asked]
+    _file_all(machine, context, asked, commands, first_event_id)
+    return commands
+
+
+def _cut(machine: Machine, asked: Sequence[Asked]) -> Sequence[Asked]:
+    """What one transition takes. The rest is unrecorded."""
+    taken, rest = asked[: machine.commands_max], asked[machine.commands_max :]
+    if patches := [one for one in rest if type(one.command) is events.RecordPatch]:
+        # A replay of the activation has to know them before the code asks: they are in its first transition.
+        taken = [*taken, *patches]
+        rest = [one for one in rest if type(one.command) is not events.RecordPatch]
+    machine.unrecorded = rest
+    return taken
+
+
+def pair(
+    machine: Machine,
+    context: RunContext,
+    main: asyncio.Task[Any] | None,
+    first_event_id: int,
+    recorded: Sequence[Command],
+    *,
+    continues: bool,
+) -> None:
+    """The same on replay: the recorded commands, each with who asked for it. Raises NondeterminismError."""
+    asked = _match(machine, recorded, _asked(machine, context, main), first_event_id, continues=continues)
+    _file_all(machine, context, asked, recorded, first_event_id)
+
+
+def pair_more(machine: Machine, context: RunContext, transition: Transition) -> bool:
+    """On replay, with a transition after one that continues. False when it ends the run from outside: then that is for
+    the machine to take, and what is unrecorded has come to nothing. Raises NondeterminismError."""
+    first = machine.last_event + 1
+    if transition.inputs:
+        if isinstance(transition.inputs[0], events.RunTimedOut | events.RunTerminated):
+            machine.unrecorded = ()
+            return False
+        raise replay.mismatch(machine.identity, event_id=first, recorded=None, replayed=machine.unrecorded[0])
+    asked = _match(machine, transition.commands, machine.unrecorded, first, continues=transition.continues)
+    _file_all(machine, context, asked, transition.commands, first)
+    return True
+
+
+def _asked(machine: Machine, context: RunContext, main: asyncio.Task[Any] | None) -> list[Asked]:
+    """What the code has asked for in this activation; of one that ends the run, what is kept of it, and the end."""
+    asked = context.asked
+    if asked:
+        context.asked = []
+    if context.withdrawals:
+        context.withdrawals = 0
+        asked = [one for one in asked if not one.withdrawn]
+    if (main is not None and main.done()) or machine.closed is not None:
+        if machine.closed is None:
+            assert main is not None
+            machine.closed = closing.command_of(machine, main)
+        if context.handlers and not context.replaying:
+            machine.unfinished = tuple(context.handlers_at_work())
+        asked = [*(_kept(machine, context, asked) if asked else ()), Asked(machine.closed, None, ())]
+    return asked
+
+
+def _kept(machine: Machine, context: RunContext, asked: list[Asked]) -> list[Asked]:
+    """A run that ends starts nothing any more: what its last activation asked for was never promised to anybody."""
+    cancelled = (one.command for one in asked if isinstance(one.command, events.CancelActivity))
+    machine.given_up = tuple(each.scheduled_event_id for each in cancelled)
+    if type(machine.closed) is events.CompleteRun and not context.replaying:
+        activities = (one.command for one in asked if isinstance(one.command, events.ScheduleActivity))
+        machine.unstarted = tuple(each.activity_type for each in activities)
+    return [one for one in asked if isinstance(one.command, events.RecordPatch)]
+
+
+def _match(
+    machine: Machine, recorded: Sequence[Command], asked: Sequence[Asked], first_event_id: int, *, continues: bool
+) -> Sequence[Asked]:
+    """For each recorded command who asked for it. What nobody recorded is unrecorded, where the record continues."""
+    match = replay.match_part if continues else replay.match_all
+    taken, machine.unrecorded = match(
+        recorded,
+        asked,
+        first_event_id=first_event_id,
+        identity=machine.identity,
+        is_same_code=machine.is_same_code,
+    )
+    return taken
+
+
+def _file_all(
+    machine: Machine, context: RunContext, asked: Sequence[Asked], commands: Sequence[Command], first_event_id: int
+) -> None:
+    for event_id, one in enumerate(asked, first_event_id):
+        if one.waiter is not None:
+            _file(machine, context, one.waiter, event_id, commands[event_id - first_event_id])
+
+
+def _file(
+    machine: Machine,
+    context: RunContext,
+    waiter: ActivityHandle[Any] | LoopTimer,
+    event_id: int,
+    command: Command,
+) -> None:
+    """Who waits for the command, under its event id; on replay with what the record says of it."""
+    waiter.event_id = event_id
+    if isinstance(waiter, ActivityHandle):
+        assert isinstance(command, events.ScheduleActivity)
+        waiter.asked = None
+        waiter.command = command
+        context.activities[event_id] = waiter
+    else:
+        assert isinstance(command, events.StartTimer)
+        waiter.scheduled_command = None
+        waiter.fire_at_ms = command.fire_at_ms
+        context.timers[event_id] = waiter
+        heapq.heappush(machine.due, (command.fire_at_ms, event_id))
