@@ -147,8 +147,8 @@ def pytest_xdist_auto_num_workers() -> int:
 def _read_back(encode: Callable[..., bytes]) -> Callable[..., bytes]:
     """Every transition that a test's engine writes must be readable: what a history cannot hold is refused before."""
 
-    def checked(*parts: object) -> bytes:
-        body = encode(*parts)
+    def checked(*parts: object, **flags: object) -> bytes:
+        body = encode(*parts, **flags)
         transition.decode(body)
         return body
 

@@ -9,7 +9,7 @@ from pledger.engine.interrupts import is_interrupt
 from pledger.engine.port.answers import Reply
 from pledger.engine.port.operations import Append
 from pledger.engine.port.records import AttemptRecord
-from pledger.engine.task_rows import queued_row, record_of
+from pledger.engine.task_rows import first_row, record_of
 from pledger.engine.verdicts import is_once
 from pledger.history import events, failures, transition
 from pledger.history.transition import StoredTransition
@@ -128,18 +128,7 @@ class Builder:
                 elif (command.task_queue or own) == self._task_queue and activities.admission.reserve(command):
                     built.eager.append((event_id, command))
                 else:
-                    tasks.append(
-                        queued_row(
-                            run.identity,
-                            run.run_key,
-                            event_id,
-                            command,
-                            number=1,
-                            due_ms=now_ms,
-                            scheduled_ms=now_ms,
-                            run_deadline_ms=run.deadline_ms,
-                        )
-                    )
+                    tasks.append(first_row(run, event_id, command, now_ms))
             elif kind is events.CancelActivity:
                 assert isinstance(command, events.CancelActivity)
                 cancelled.append(command.scheduled_event_id)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from pledger.engine.port.operations import PutTask, Release
-from pledger.engine.task_rows import queued_row
+from pledger.engine.task_rows import first_row
 
 if TYPE_CHECKING:
     import asyncio
@@ -107,16 +107,6 @@ class KnownPauses:
         eager, built.eager = built.eager, []
         activities.admission.unreserve(eager)
         for event_id, command in eager:
-            now_ms = built.append.time_ms
-            row = queued_row(
-                run.identity,
-                run.run_key,
-                event_id,
-                command,
-                number=1,
-                due_ms=now_ms,
-                scheduled_ms=now_ms,
-                run_deadline_ms=run.deadline_ms,
-            )
+            row = first_row(run, event_id, command, built.append.time_ms)
             activities.rows.put(PutTask(run.fence, row))
         self._loop.call_soon(self.set_aside, run)

@@ -108,9 +108,7 @@ class Runs:
     # Coming and going -------------------------------------------------------------------------------------------------
 
     def new_machine(self, definition: WorkflowDefinition, identity: RunIdentity) -> Machine:
-        return Machine(
-            definition, identity, payload_bytes_max=self._payload_bytes_max, commands_max=self._commands_max
-        )
+        return Machine(definition, identity, payload_bytes_max=self._payload_bytes_max, commands_max=self._commands_max)
 
     def holds(self, owner: int | None) -> bool:
         """Whether `owner` is the session that this worker has now: what an earlier one took belongs to others."""
@@ -126,7 +124,7 @@ class Runs:
             self.make_ready(run)
 
     def make_ready(self, run: ActiveRun) -> None:
-        """The run has inputs, or commands that are to be recorded yet. One that is being handed back takes none: they are stored too, and wake it there."""
+        """The run has work. One that is being handed back does none: its inputs are stored too, and wake it there."""
         if not (run.ready or run.in_flight or run.gone or run.releasing):
             run.ready = True
             self._ready.append(run)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import asyncio
     import random
 
+    from pledger.engine.active_run import ActiveRun
     from pledger.engine.attempt import Attempt
     from pledger.engine.committer import Committer
     from pledger.engine.port.answers import Answer
@@ -49,6 +50,20 @@ def record_of(
     """A line of the attempt log. attempt: (run_key, event_id, number)."""
     told = None if failure is None else encode_record(failure)
     return AttemptRecord(*attempt, outcome, started_ms, ended_ms, worker, told)
+
+
+def first_row(run: ActiveRun, event_id: int, command: ScheduleActivity, now_ms: int) -> TaskRow:
+    """A queued row for the activity's first attempt, by the run that schedules it now."""
+    return queued_row(
+        run.identity,
+        run.run_key,
+        event_id,
+        command,
+        number=1,
+        due_ms=now_ms,
+        scheduled_ms=now_ms,
+        run_deadline_ms=run.deadline_ms,
+    )
 
 
 def queued_row(

@@ -50,9 +50,14 @@ class StoredTransition(msgspec.Struct, frozen=True):
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Transition)
 
-encode = _encoder.encode
 #: A start that waits for its first worker. Raises msgspec.MsgspecError when it is damaged.
 decode_started: Final = msgspec.msgpack.Decoder(RunStarted).decode
+
+
+def encode(transition: Transition) -> bytes:
+    """The body of a transition."""
+    parts = (transition.format, transition.time_ms, transition.code, transition.inputs, transition.commands)
+    return _encoder.encode((*parts, True) if transition.continues else parts)
 
 
 def encode_parts(

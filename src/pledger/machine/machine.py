@@ -26,7 +26,7 @@ from pledger.machine.definitions import WorkflowDefinition
 from pledger.machine.generators import stage
 from pledger.machine.identity import RunIdentity
 from pledger.machine.leaving import close_all
-from pledger.machine.loop import LoopTimer, WorkflowTask
+from pledger.machine.loop import WorkflowTask
 
 
 class Machine:

@@ -80,7 +80,7 @@ def in_words(command: Command) -> str:
             return name
 
 
-def in_order(asked: list[Asked]) -> list[Asked]:
+def in_order(asked: Sequence[Asked]) -> Sequence[Asked]:
     """The order in which a live transition records its commands: as asked, those of one kind and name by spawn path.
 
     Python versions start tasks in different orders, and by the time of a replay the inputs may have changed: the spawn

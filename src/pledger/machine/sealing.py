@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 def seal(machine: Machine, context: RunContext, main: asyncio.Task[Any] | None, first_event_id: int) -> list[Command]:
     """The commands of a live activation that is over, in the order of their event ids. main: the task of its code."""
-    asked = _asked(machine, context, main)
+    asked: Sequence[Asked] = _asked(machine, context, main)
     if len(asked) > 1:
         asked = replay.in_order(asked)
         # What ends the run is never cut off: nothing else follows it.
@@ -50,7 +50,8 @@ def seal_more(machine: Machine, context: RunContext, first_event_id: int) -> lis
 
 def _cut(machine: Machine, asked: Sequence[Asked]) -> Sequence[Asked]:
     """What one transition takes. The rest is unrecorded."""
-    taken, rest = asked[: machine.commands_max], asked[machine.commands_max :]
+    taken: Sequence[Asked] = asked[: machine.commands_max]
+    rest = asked[len(taken) :]
     if patches := [one for one in rest if type(one.command) is events.RecordPatch]:
         # A replay of the activation has to know them before the code asks: they are in its first transition.
         taken = [*taken, *patches]

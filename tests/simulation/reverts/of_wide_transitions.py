@@ -66,12 +66,14 @@ def whoever_loads_a_run_forgets_what_is_unrecorded(patch: pytest.MonkeyPatch) ->
 
 #: Workers with room for one attempt, which write a fan-out one by one.
 _WIDE: dict[str, Any] = {
-    "cases": several("fan_out", 4, args=(6,)),
+    "cases": several("fan-out", 4, args=(6,)),
     "options": {"limits": Limits(commands_max=2, concurrent_activities_max=1, lease_ms=2_000)},
 }
 
 REVERTS = [
-    Revert(what_was_cut_off_is_forgotten, ("everything finishes", "replay equals the record", "no run blocks"), **_WIDE),
+    Revert(
+        what_was_cut_off_is_forgotten, ("everything finishes", "replay equals the record", "no run blocks"), **_WIDE
+    ),
     Revert(a_transition_does_not_say_that_it_continues, ("replay equals the record", "no run blocks"), **_WIDE),
     Revert(inputs_come_between_the_parts, ("replay equals the record", "no run blocks"), **_WIDE),
     Revert(

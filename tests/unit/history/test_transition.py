@@ -59,7 +59,9 @@ def test_the_bytes_of_earlier_versions_of_this_format_decode(before: str) -> Non
 
 
 def test_a_field_that_a_later_version_adds_is_skipped() -> None:
-    later = msgspec.msgpack.encode([FORMAT, 1_500, None, [[4, 2, "added later"]], [[31, b"1", "too"]], "and here"])
+    later = msgspec.msgpack.encode(
+        [FORMAT, 1_500, None, [[4, 2, "added later"]], [[31, b"1", "too"]], False, "and here"]
+    )
     assert transition.decode(later) == SECOND
 
 
