@@ -1,4 +1,4 @@
-"""Rows that a worker has claimed ahead of its free slots: they wait here, in order, until one is free.
+"""Rows that a worker has claimed ahead of its free slots: they wait here, in a `line`, until one is free.
 
 To the store they are attempts of this session, durable before they begin like any other; to this worker they have not
 begun. So they may go back to the queue as if nobody had taken them: when the worker leaves, or when they wait for
@@ -10,14 +10,14 @@ row is one that was claimed and not heard of, and its attempt counts as lost.
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
 
-from pledger.engine.ahead import Pace
+from pledger.engine.line import Line
 from pledger.engine.task_rows import decode_command
 from pledger.history.retry import DEFAULT_RETRY
 
@@ -41,7 +41,7 @@ class Held:
         self._loop = loop
         self._begin = begin
         self._give_back = give_back
-        self._lines: dict[Kind, _Line] = defaultdict(_Line)
+        self._lines: dict[Kind, Line] = defaultdict(Line)
         self._filling = False
         self._leaving = False
         self._timer: asyncio.TimerHandle | None = None
@@ -54,7 +54,7 @@ class Held:
             return 0
         kind = self._slots.kind(types[0])
         line = self._lines[kind]
-        return max(0, line.pace.ahead(self._loop.time(), self._slots.most(kind)) - len(line.rows))
+        return max(0, line.pace.ahead(self._loop.time(), self._slots.most(kind)) - len(line))
 
     def claimed(self, types: Sequence[str], took_s: float) -> None:
         """A claim has brought activities of these types."""
@@ -74,7 +74,7 @@ class Held:
             line.pace.falter()
             self._give_back(row)
             return
-        line.rows.append((self._loop.time(), row))
+        line.put(row, self._loop.time())
         self._slots.refill = self.fill
         if self._timer is None:
             self._watch()
@@ -82,20 +82,20 @@ class Held:
     # Slots ------------------------------------------------------------------------------------------------------------
 
     def fill(self) -> None:
-        """A slot is free: the oldest that have room begin."""
+        """A slot is free: the first that have room begin."""
         if self._filling or self._loop.is_closed():
             return  # one has ended as it began, and the loop below goes on; or those that run are being thrown away
         self._filling = True
         try:
             for line in self._lines.values():
-                while line.rows and self._slots.has_room(line.rows[0][1].activity_type):
-                    self._begin(line.rows.popleft()[1])
+                while line and self._slots.has_room(line.first().activity_type):
+                    self._begin(line.take())
         finally:
             self._filling = False
             self._note()
 
     def _note(self) -> None:
-        if not any(line.rows for line in self._lines.values()):
+        if not any(self._lines.values()):
             self._slots.refill = None
 
     # What becomes of them otherwise -----------------------------------------------------------------------------------
@@ -103,15 +103,15 @@ class Held:
     def knows(self, row: TaskRow) -> bool:
         """Whether its attempt waits here."""
         wanted = (row.run_key, row.event_id, row.attempt)
-        rows = [each for line in self._lines.values() for _, each in line.rows]
+        rows = [each for line in self._lines.values() for each in line]
         return any((each.run_key, each.event_id, each.attempt) == wanted for each in rows)
 
     def cancel(self, run_key: int, event_id: int) -> None:
         """Should it wait here, it ends as cancelled when its turn comes."""
         for line in self._lines.values():
-            for at, (since_s, row) in enumerate(line.rows):
+            for row in list(line):
                 if (row.run_key, row.event_id) == (run_key, event_id):
-                    line.rows[at] = (since_s, replace(row, cancel_requested=True))
+                    line.replace(replace(row, cancel_requested=True))
 
     def leave(self) -> None:
         """The worker goes: all of them go back, and so does what still comes."""
@@ -123,7 +123,7 @@ class Held:
     def forget(self) -> None:
         """The lease is gone, and every row with it."""
         for line in self._lines.values():
-            line.rows.clear()
+            line.clear()
         self._note()
 
     def stop(self) -> None:
@@ -132,7 +132,7 @@ class Held:
 
     def _watch(self) -> None:
         """Have the oldest looked at when it has waited too long."""
-        limits = [line.rows[0][0] + line.pace.patience_s for line in self._lines.values() if line.rows]
+        limits = [line.oldest_s() + line.pace.patience_s for line in self._lines.values() if line]
         self._timer = None
         if limits:
             self._timer = self._loop.call_later(max(0.0, min(limits) - self._loop.time()), self._look)
@@ -141,25 +141,15 @@ class Held:
         """What has waited too long is for whoever is idle."""
         now_s = self._loop.time()
         for line in self._lines.values():
-            if line.rows and line.rows[0][0] + line.pace.patience_s <= now_s:
+            if line and line.oldest_s() + line.pace.patience_s <= now_s:
                 line.pace.falter()
                 self._return(line)
         self._note()
         self._watch()
 
-    def _return(self, line: _Line) -> None:
-        while line.rows:
-            self._give_back(line.rows.popleft()[1])
-
-
-class _Line:
-    """Of one kind, oldest first. rows: each with when it was claimed."""
-
-    __slots__ = ("pace", "rows")
-
-    def __init__(self) -> None:
-        self.pace = Pace()
-        self.rows: deque[tuple[float, TaskRow]] = deque()
+    def _return(self, line: Line) -> None:
+        for row in line.clear():
+            self._give_back(row)
 
 
 def _is_last(row: TaskRow) -> bool:
