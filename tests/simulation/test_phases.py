@@ -32,7 +32,7 @@ def test_no_fault_happens_in_the_second_phase(store: str, monkeypatch: pytest.Mo
     monkeypatch.setattr(FaultPlan, "end", end)
     sim.run_until_idle()
     assert hits == [sim.hits]
-    assert sum(sim.hits.values()) > 100
+    assert sum(sim.hits.values()) > 50
     still_open = {row.run_key for row in sim.state.runs.values() if row.status == "running"}
     assert still_open <= sim.auditor.parked  # those whose rows were damaged stay parked
 

@@ -8,7 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from pledger.engine import blocks
 from pledger.engine.attempt import Attempt
+from pledger.engine.loading import SUSPECT_AGAIN_MS
 from pledger.engine.port.answers import Answer, Reply, Started
 from pledger.engine.port.lane_text import lane_of
 from pledger.engine.port.lanes import Claim
@@ -214,6 +216,14 @@ def test_whoever_lets_go_leaves_a_waker(ledger: Ledger, due_ms: int | None, has_
     assert [each.partition(":")[0] for each in ledger.violations] == (
         [] if is_right else ["every open run has a waker"]
     )
+
+
+@pytest.mark.parametrize(("claims", "is_right"), [(blocks.CLAIMS_MAX - 1, False), (blocks.CLAIMS_MAX, True)])
+def test_what_may_be_poison_is_due_a_little_later(ledger: Ledger, claims: int, is_right: bool) -> None:
+    run = ledger.state.runs[ledger.run_key]
+    ledger.state.runs[ledger.run_key] = msgspec.structs.replace(run, claims=claims)
+    ledger.judge(Release(ledger.run_key, 1, NOW + SUSPECT_AGAIN_MS))
+    assert (ledger.violations == []) is is_right
 
 
 @pytest.mark.parametrize(("after_ms", "is_right"), [(2_000, False), (2_001, True)])
