@@ -311,9 +311,9 @@ class Auditor(Findings):
         due += [(self._latest_ms, "an outcome") for task in tasks.values() if task.state == "done"]
         due += [(self._latest_ms, "a lost attempt") for event_id in record.state.activities if event_id not in tasks]
         # One that may be what ends its workers is due again a little later, so that it is alone then.
-        later_ms = SUSPECT_AGAIN_MS if run.claims >= CLAIMS_MAX else 0
+        at_least_ms = self._latest_ms + SUSPECT_AGAIN_MS if run.claims >= CLAIMS_MAX else 0
         for at_ms, what in due:
-            if run.due_ms is None or run.due_ms > at_ms + later_ms:
+            if run.due_ms is None or run.due_ms > max(at_ms, at_least_ms):
                 self.violated("every open run has a waker", f"{run.workflow_id} has {what}, and is due at {run.due_ms}")
                 return
 

@@ -201,7 +201,8 @@ class SqliteLedger:
             return None
         run_key, stored = histories[int(self._dice.random() * len(histories))]
         at, bit = int(self._dice.random() * len(stored.body)), int(self._dice.random() * 8)
-        if not self.disk.damage(str(self._path), stored.body, at, bit):
+        # Two runs may have the same body, and never the same checksum, which follows it in the row.
+        if not self.disk.damage(str(self._path), stored.body + stored.checksum, at, bit):
             return None
         self._auditor.damaged.add(run_key)
         return run_key

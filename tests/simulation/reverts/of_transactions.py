@@ -122,7 +122,7 @@ REVERTS = [
     Revert(outcomes_go_past_the_row, ONCE, Faults(reply_lost=0.2), IN_TIME),
     Revert(
         what_failed_is_queued_whatever_its_row_says,
-        ONCE,
+        (*ONCE, "late outcomes are refused"),
         Faults(late_effect=0.2),
         SELLING,
         store="postgres",
