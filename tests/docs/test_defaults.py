@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pledger import RetryPolicy, Worker, client
 from pledger.engine import blocks, budgets, committer, heartbeats, processes, session, sweeper
+from pledger.engine.limits import Limits
 from pledger.engine.port.operations import CANCELS_MAX, INBOX_MAX
 from pledger.engine.watchdog import Watchdog
 from pledger.history import failures, payloads
@@ -82,6 +83,7 @@ def expected() -> dict[str, float]:
         "causes of a failure": failures.CAUSES_MAX,
         "pending activities of one run": context.PENDING_ACTIVITIES_MAX,
         "events of one history": worker["max_history_events"],
+        "commands of one transition": Limits().commands_max,
         "messages waiting for one run": INBOX_MAX,
         "requests to cancel beyond them": CANCELS_MAX,
         "claims without progress": blocks.CLAIMS_MAX,
