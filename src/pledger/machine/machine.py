@@ -372,6 +372,7 @@ class Machine:
         finally:
             # Take the reference cycles apart: thousands of finished runs a second are not left to the collector.
             self._main = self._start = self.instance = None
+            self.unrecorded = ()
             context.dismantle()
         return left
 

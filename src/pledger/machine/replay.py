@@ -84,7 +84,7 @@ def in_order(asked: Sequence[Asked]) -> Sequence[Asked]:
     """The order in which a live transition records its commands: as asked, those of one kind and name by spawn path.
 
     Python versions start tasks in different orders, and by the time of a replay the inputs may have changed: the spawn
-    path is then all that tells such commands apart. It decides who gets which event id, here and in `match_part`.
+    path is then all that tells such commands apart. It decides who gets which event id, here and in `match`.
     """
     if len(asked) < 2:  # noqa: PLR2004 - nothing to order
         return asked
@@ -101,38 +101,23 @@ def in_order(asked: Sequence[Asked]) -> Sequence[Asked]:
     return ordered
 
 
-def match_all(
+def match(
     recorded: Sequence[Command],
     asked: Sequence[Asked],
     *,
     first_event_id: int,
     identity: RunIdentity,
     is_same_code: bool = False,
+    continues: bool = False,
 ) -> tuple[Sequence[Asked], Sequence[Asked]]:
     """For each recorded command, in order, who asked for it. Raises NondeterminismError when they do not pair up.
 
     first_event_id: that of recorded[0]. is_same_code: the code that asks made the record: inputs must agree too.
-    The second of what is returned is always empty.
+    continues: the record of the activation goes on; the second of what is returned is then the rest of what was asked
+    for, in the order of its record. Otherwise there must be no rest.
     """
     if len(recorded) == 1 == len(asked) and what_it_is(recorded[0]) == what_it_is(asked[0].command):
         return asked, ()
-    partners, left = match_part(
-        recorded, asked, first_event_id=first_event_id, identity=identity, is_same_code=is_same_code
-    )
-    if left:
-        raise mismatch(identity, event_id=first_event_id + len(recorded), recorded=None, replayed=left[0])
-    return partners, ()
-
-
-def match_part(
-    recorded: Sequence[Command],
-    asked: Sequence[Asked],
-    *,
-    first_event_id: int,
-    identity: RunIdentity,
-    is_same_code: bool = False,
-) -> tuple[Sequence[Asked], Sequence[Asked]]:
-    """The same where the record of the activation continues: the rest of what was asked for too, in its order."""
     asked = [*asked, *_no_longer_named(recorded, asked)]
     partners: list[Asked | None] = [None] * len(recorded)
     left = asked
@@ -159,6 +144,8 @@ def match_part(
             recorded=in_words(recorded[missing]),
             replayed=left[0] if left else None,
         )
+    if left and not continues:
+        raise mismatch(identity, event_id=first_event_id + len(recorded), recorded=None, replayed=in_order(left)[0])
     return [one for one in partners if one is not None], in_order(left)
 
 

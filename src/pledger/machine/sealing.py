@@ -120,13 +120,13 @@ def _match(
     machine: Machine, recorded: Sequence[Command], asked: Sequence[Asked], first_event_id: int, *, continues: bool
 ) -> Sequence[Asked]:
     """For each recorded command who asked for it. What nobody recorded is unrecorded, where the record continues."""
-    match = replay.match_part if continues else replay.match_all
-    taken, machine.unrecorded = match(
+    taken, machine.unrecorded = replay.match(
         recorded,
         asked,
         first_event_id=first_event_id,
         identity=machine.identity,
         is_same_code=machine.is_same_code,
+        continues=continues,
     )
     return taken
 
