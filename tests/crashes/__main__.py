@@ -31,6 +31,9 @@ def main() -> int:
     parser.add_argument("cases", nargs="*", metavar="CASE", default=list(CRASHES), help=", ".join(CRASHES))
     parser.add_argument("--seed", type=int, default=0, help="draws the kills of recoveries, and the time between lives")
     parser.add_argument("--second", type=float, default=1.0, help="share of the points whose recovery is killed too")
+    parser.add_argument(
+        "--by-turns", action="store_true", help="before one commit and after the next, not both of each"
+    )
     parser.add_argument("--kills", type=int, default=0, help="go on, seed after seed, until so many are reached")
     parser.add_argument("--folder", type=Path, default=PLACE, help="for the ledgers; those of a failure stay there")
     parser.add_argument("--json", type=Path, help="the figures go to this file, too")
@@ -45,7 +48,8 @@ def main() -> int:
     try:
         while not figures.kills or figures.kills < asked.kills:
             for name in asked.cases:
-                sweep(CRASHES[name], folder / f"{seed}-{name}", figures, seed=seed, second=asked.second)
+                place = folder / f"{seed}-{name}"
+                sweep(CRASHES[name], place, figures, seed=seed, second=asked.second, by_turns=asked.by_turns)
             seed += 1
         shutil.rmtree(folder)
     except CrashFailedError as error:

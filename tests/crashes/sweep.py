@@ -43,22 +43,25 @@ class Figures:
     cases: dict[str, int] = field(default_factory=dict)
 
 
-def sweep(crash: Crash, folder: Path, figures: Figures, *, seed: int = 0, second: float = 1.0) -> None:
+def sweep(
+    crash: Crash, folder: Path, figures: Figures, *, seed: int = 0, second: float = 1.0, by_turns: bool = False
+) -> None:
     """Kill at each commit of the case, as they come, until a life is not hit any more.
 
     second: the share of the crash points whose recovery is killed too, at a commit drawn from the seed.
+    by_turns: before one commit and after the next, where each would be killed before and after.
     Raises CrashFailedError; the folder of what went wrong is left.
     """
     before = figures.kills
-    for phase in PHASES:
-        for commit in itertools.count(1):
+    for commit in itertools.count(1):
+        for phase in PHASES[commit % 2 :][:1] if by_turns else PHASES:
             trial = _Trial(crash, folder / f"{phase}-{commit}", figures, seed)
             if not trial.run(Fate(phase, commit), second):
                 assert commit > 1, f"{crash.name} commits nothing"
                 figures.longest = max(figures.longest, commit - 1)
-                break
+                figures.cases[crash.name] = figures.cases.get(crash.name, 0) + figures.kills - before
+                return
             figures.points += 1
-    figures.cases[crash.name] = figures.cases.get(crash.name, 0) + figures.kills - before
 
 
 class _Trial:

@@ -158,7 +158,7 @@ REVERTS = [
         what_ends_in_the_queue_is_not_asked_why,
         ("race-lost-",),
         Faults(tail_lost=0.3, slow_store=0.3),
-        ("race-lost",) * 6,
+        ("race-lost",) * 12,
         **ON_A_SERVER,
     ),
 ]
