@@ -30,6 +30,7 @@
     ├── StoreError                  the database
     │   ├── StoreUnavailableError   try again: locked, full, unreachable
     │   ├── SchemaVersionError      the database is newer than this code
+    │   ├── CodecError              a payload cannot be opened here: its codec or its key is not there
     │   └── CorruptHistoryError     a history row is damaged, missing or changed
     └── InternalError               a bug of Pledger's own: please report it
 
@@ -48,6 +49,7 @@ __all__ = [
     "ActivityError",
     "ApplicationError",
     "CancelledError",
+    "CodecError",
     "CorruptHistoryError",
     "DeterminismError",
     "FailureError",
@@ -419,6 +421,16 @@ class CorruptHistoryError(StoreError):
         super().__init__(message)
         self.run_id = run_id
         self.event_id = event_id
+
+
+class CodecError(StoreError):
+    """A payload cannot be sealed or opened here. codec: which one could not. key_id: of the key that is not there, if
+    it is one. Nothing is lost: it can be read where they are."""
+
+    def __init__(self, message: str = "", *, codec: str = "", key_id: str | None = None) -> None:
+        super().__init__(message)
+        self.codec = codec
+        self.key_id = key_id
 
 
 class InternalError(PledgerError):

@@ -47,6 +47,7 @@ TABLES = (
     "loss",
     *("slot", "bucket", "turn", "limit_rule"),
     "dependency",
+    *("piece", "piece_use"),
 )
 
 

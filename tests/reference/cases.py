@@ -86,6 +86,14 @@ async def ask_between(caller: Caller) -> None:
         await asyncio.sleep(caller.dice.random() * 2)
 
 
+async def say_two(caller: Caller) -> None:
+    """Each over a few pages, and the second begins as the first."""
+    for n in range(2):
+        content = f"said {n}: " + "and then it went on.\n" * 250 * (n + 1)
+        await caller.signal(f.Conversing.say, content, message_id=f"say-{n}")
+        await asyncio.sleep(caller.dice.random() * 2)
+
+
 CASES = [
     Case("sequence", w.sequence, (5,)),
     Case("fan-out", w.fan_out, (8,)),
@@ -122,6 +130,7 @@ FURTHER = [
     Case("stumbling", f.stumbling, ("one",)),
     Case("timing-out", f.timing_out, ()),
     Case("bulky", f.bulky, (100_000,)),
+    Case("conversing", f.Conversing, (2, 3), say_two),
     Case("in-context", f.in_context, (3,)),
     Case("streaming", f.streaming, (3,)),
     Case("workshop", f.workshop, (3,)),

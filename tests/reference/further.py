@@ -100,6 +100,32 @@ async def bulky(length: int) -> int:
     return len(back)
 
 
+@activity.defn(retry_policy=QUICK)
+async def reply(transcript: list[dict[str, str]]) -> dict[str, str]:
+    """A message of a few pages, on all that was said before."""
+    done = await step.fn(f"reply {len(transcript)}")
+    return {"role": "model", "content": f"{done.rpartition('-')[0]}: " + "as was said before.\n" * 300}
+
+
+@workflow.defn
+class Conversing:
+    """A transcript that grows at every call, and is the argument of each; what is said to it may be long too."""
+
+    def __init__(self) -> None:
+        self.transcript: list[dict[str, str]] = []
+
+    @workflow.run
+    async def run(self, said: int, calls: int) -> list[str]:
+        await workflow.wait_condition(lambda: len(self.transcript) >= said)
+        for _ in range(calls):
+            self.transcript.append(await reply(self.transcript))
+        return [each["content"].partition(":")[0] for each in self.transcript]
+
+    @workflow.signal
+    def say(self, content: str) -> None:
+        self.transcript.append({"role": "user", "content": content})
+
+
 _who: contextvars.ContextVar[str] = contextvars.ContextVar("who", default="nobody")
 
 
@@ -229,11 +255,12 @@ class Ledgered:
         return len(self.lines)
 
 
-ACTIVITIES = [stumble, slow, silent, hopeless, unattended, measure, fetch, serve]
+ACTIVITIES = [stumble, slow, silent, hopeless, unattended, measure, reply, fetch, serve]
 WORKFLOWS = [
     stumbling,
     timing_out,
     bulky,
+    Conversing,
     in_context,
     streaming,
     workshop,

@@ -237,6 +237,7 @@ TRUTHS: dict[str, Truth] = {
         for told in _differs("the time-out", found, kind, *["WorkerLostError"] * (kind in _ONCE))
     ),
     "bulky": ends(100_000, "measure 100000"),
+    "conversing": ends(["said 0", "said 1", *(f"reply {n}" for n in (2, 3, 4))], *(f"reply {n}" for n in (2, 3, 4))),
     "in-context": ends([*_numbered("task", 3), "the run"], *_numbered("for task", 3)),
     "streaming": ends(sum(range(7)), "closed the source"),
     "workshop": ends(_numbered("job", 3), *_numbered("job", 3)),

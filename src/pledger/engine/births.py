@@ -70,7 +70,7 @@ class Births:
             return
         assert built is not None
         run.in_flight = True
-        start.owner, start.first = self._session_key(), built.append
+        start.owner, start.first, start.pieces = self._session_key(), built.append, built.append.pieces
         self.in_flight += 1
         self._committer.submit(start, functools.partial(self._born, birth, built))
 
@@ -96,7 +96,7 @@ class Births:
             self._listener.in_doubt()
         if answer is Reply.LOST:
             # This worker lost its lease meanwhile: the run is started all the same, for whoever comes.
-            start.owner = start.first = None
+            start.owner, start.first, start.pieces = None, None, ()
             self._committer.submit(start, birth.done)
         else:
             birth.done(answer)

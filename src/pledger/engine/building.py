@@ -15,10 +15,13 @@ from pledger.history import events, failures, transition
 from pledger.history.transition import StoredTransition
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pledger.engine.active_run import ActiveRun
     from pledger.engine.activities import Activities
     from pledger.engine.port.answers import Answer
-    from pledger.engine.port.records import RunStatus, TaskRow
+    from pledger.engine.port.records import Piece, RunStatus, TaskRow
+    from pledger.engine.vault import Vault
     from pledger.history.events import Command
 
 logger = logging.getLogger("pledger.engine")
@@ -73,11 +76,12 @@ class InFlight:
 class Builder:
     """codes: the identity of the code of each workflow, by its type. worker: this one's name, for the attempt log."""
 
-    def __init__(self, *, codes: dict[str, str], task_queue: str, worker: str) -> None:
+    def __init__(self, *, codes: dict[str, str], task_queue: str, worker: str, vault: Vault) -> None:
         self.activities: Activities  # set by the engine: see `Runs.meet`
         self._codes = codes
         self._task_queue = task_queue
         self._worker = worker
+        self._vault = vault
 
     def build(
         self,
@@ -95,9 +99,24 @@ class Builder:
         first = run.last_event + 1
         code, continues = None if run.code == identity else identity, bool(run.machine.unrecorded) and not timed_out
         body = transition.encode_parts(now_ms, code, inputs, commands, continues=continues)
+        pieces: Sequence[Piece] = ()
+        if len(body) >= self._vault.least:
+            body, pieces = self._vault.seal_transition(
+                body,
+                run.identity,
+                run.run_key,
+                first,
+                now_ms=now_ms,
+                code=code,
+                inputs=inputs,
+                commands=commands,
+                continues=continues,
+            )
         stored = StoredTransition(first, body, transition.checksum(run.head, first, body))
         last = run.last_event + len(inputs) + len(commands)
         append = Append(run.run_key, run.fence, run.last_event, stored, last, None, now_ms)
+        if pieces:
+            append.pieces = pieces
         built = InFlight(runs, run, commands, append)
         if origins != _NO_ORIGIN and any(origins):
             append.consumed = [(origin, first + n) for n, origin in enumerate(origins) if origin > 0]

@@ -7,14 +7,16 @@ import logging
 import os
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from pledger.engine.committer import Committer
 from pledger.engine.outage import Outage, Subject
 from pledger.engine.port.answers import Answer
 from pledger.engine.port.operations import Send
+from pledger.engine.sealed_store import sealed_store
 from pledger.engine.session import LedgerClock
+from pledger.engine.vault import Vault
 from pledger.errors import StoreError
 from pledger.history import payloads
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from pledger.engine.port.records import RunStatus
     from pledger.engine.port.verbs import Store
     from pledger.history.events import Command
+    from pledger.history.sealing import PayloadCodec
 
 logger = logging.getLogger("pledger.engine")
 
@@ -47,8 +50,10 @@ class Connection:
         payload_bytes_max: int = payloads.PAYLOAD_BYTES_MAX,
         monotonic: Callable[[], float] = time.monotonic,
         entropy: Callable[[int], bytes] = os.urandom,
+        codecs: Sequence[PayloadCodec] = (),
     ) -> None:
-        self.store = store
+        self.vault = Vault(codecs)
+        self.store = store = sealed_store(store, self.vault)
         self.namespace = namespace
         self.payload_bytes_max = payload_bytes_max
         self.entropy = entropy

@@ -130,6 +130,7 @@ class Engine:
             history_events_max=self._limits.history_events_max,
             commands_max=self._limits.commands_max,
             worker=self.identity,
+            vault=self.connection.vault,
         )
 
     def _new_budgets(self) -> Budgets | None:

@@ -26,6 +26,7 @@ from pledger.engine.task_rows import decode_outcome, queued_row, record_of
 from pledger.engine.verdicts import GiveUp, Retry, after_failure, worker_lost
 from pledger.history import events, transition
 from pledger.history.events import ActivityFailed, RunStarted
+from pledger.history.sealing import MARK
 from pledger.history.times import milliseconds
 from pledger.history.transition import StoredTransition, Transition
 from pledger.machine.identity import RunIdentity
@@ -101,7 +102,7 @@ class HistoryReader:
         expected = self.last_event + 1
         if row.first_event_id != expected:
             self._corrupt(expected, f"it is missing (the next one found is {row.first_event_id})")
-        head = transition.checksum(self.head, expected, row.body)
+        head = transition.checksum(self.head, expected, row.kept or row.body)
         if head != row.checksum:
             self._corrupt(expected, "its checksum does not fit its content")
         try:
@@ -387,7 +388,10 @@ class Loader:
 
 
 def take_message(run: ActiveRun, message: Message) -> None:
-    """Make an inbox message an input of the run, once. Raises CorruptHistoryError for one that is damaged."""
+    """Make an inbox message an input of the run, once. Raises CorruptHistoryError for one that is damaged, and
+    CodecError for one that could not be opened."""
+    if MARK in message.body and message.kind != "cancel":
+        raise _sealed(run, f"its {message.kind} ({message.message_id or 'the first message'})")
     if not run.take(message.message_key):
         return
     match message.kind:
@@ -415,13 +419,20 @@ def take_message(run: ActiveRun, message: Message) -> None:
 
 
 def take_outcome(run: ActiveRun, task: TaskRow) -> None:
-    """Make the outcome that waits in a task row, if there is one, an input of the run. Raises CorruptHistoryError."""
+    """Make the outcome that waits in a task row, if there is one, an input of the run. Raises CorruptHistoryError, and
+    CodecError for one that could not be opened."""
     if task.state == "done" and task.outcome is not None:
+        if MARK in task.outcome:
+            raise _sealed(run, f"the outcome of {task.activity_type!r} (event {task.event_id})")
         try:
             outcome = decode_outcome(task.outcome)
         except msgspec.MsgspecError as error:
             raise _damaged(run, f"the outcome of {task.activity_type!r} (event {task.event_id})", error) from error
         run.add(outcome, -task.event_id)
+
+
+def _sealed(run: ActiveRun, what: str) -> errors.CodecError:
+    return errors.CodecError(f"{what} cannot be opened for {run.identity}; the worker's log says why. Nothing is lost")
 
 
 def _damaged(run: ActiveRun, what: str, error: Exception) -> errors.CorruptHistoryError:

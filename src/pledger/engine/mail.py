@@ -91,14 +91,14 @@ class MailReader:
             for task in mail.outcomes:
                 if run.machine.awaits(task.event_id) and -task.event_id not in run.origins:
                     take_outcome(run, task)
-        except errors.CorruptHistoryError as error:
+        except (errors.CorruptHistoryError, errors.CodecError) as error:
             self._runs.when_at_rest(run, functools.partial(self._park, run, error))
         if run.inputs:
             self._runs.make_ready(run)
         for request in mail.requests:
             self._runs.when_at_rest(run, functools.partial(self._answer, run, request))
 
-    def _park(self, run: ActiveRun, error: errors.CorruptHistoryError) -> None:
+    def _park(self, run: ActiveRun, error: errors.StoreError) -> None:
         if not run.gone:
             self._runs.leaving.block(run, error)
 

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from pledger.engine.listener import Listener
     from pledger.engine.port.records import TaskRow
     from pledger.engine.session import LedgerClock
+    from pledger.engine.vault import Vault
     from pledger.engine.watchdog import Watchdog
     from pledger.machine.definitions import WorkflowDefinition
     from pledger.machine.identity import RunIdentity
@@ -69,6 +70,7 @@ class Runs:
         history_events_max: int,
         commands_max: int,
         worker: str,
+        vault: Vault,
     ) -> None:
         self.definitions = definitions
         self.active: dict[int, ActiveRun] = {}
@@ -85,7 +87,7 @@ class Runs:
         self._history_events_max = history_events_max
         self._commands_max = commands_max
         self._worker = worker
-        self._builder = Builder(codes=codes, task_queue=task_queue, worker=worker)
+        self._builder = Builder(codes=codes, task_queue=task_queue, worker=worker, vault=vault)
         self._ready: deque[ActiveRun] = deque()
         self.births = Births(self, committer=committer, listener=listener, session_key=session_key)
         self._unborn = self.births.unborn

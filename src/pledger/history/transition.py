@@ -40,11 +40,16 @@ class Transition(msgspec.Struct, array_like=True, frozen=True):
 
 
 class StoredTransition(msgspec.Struct, frozen=True):
-    """A transition as a store keeps it. first_event_id: the position of its first event; body: `encode`d."""
+    """A transition as a store keeps it. first_event_id: the position of its first event; body: `encode`d.
+
+    kept: what the store has in place of the body, where payloads in it are sealed (see `sealing`); the checksum is over
+    that.
+    """
 
     first_event_id: int
     body: bytes
     checksum: bytes
+    kept: bytes | None = None
 
 
 _encoder = msgspec.msgpack.Encoder()

@@ -14,6 +14,8 @@ from pledger.client import History
 from pledger.engine import blocks
 from pledger.engine.loading import identity_of
 from pledger.history import events, transition
+from pledger.history.sealing import is_sealed
+from pledger.testing.opening import plain_history
 from pledger.testing.replaying import replay
 
 if TYPE_CHECKING:
@@ -64,6 +66,16 @@ def every_start_gives_one_run(sim: Judged) -> list[str]:
     return found
 
 
+def _result(sim: Judged, row: RunRow) -> bytes | None:
+    """Of a run that has one and can be read, as JSON."""
+    if row.is_forgotten or row.run_key in sim.auditor.damaged:
+        result = sim.auditor.records.by_run[row.run_key].state.result
+        return None if result is None or is_sealed(result) else result
+    last = next(reversed(_transitions(sim, row)), None)
+    end = None if last is None else next(reversed(last.commands), None)
+    return end.result if isinstance(end, events.CompleteRun) else None
+
+
 def every_message_arrives_once(sim: Judged) -> list[str]:
     """An acknowledged signal is delivered once, waits, or is recorded as undelivered; in the order of its sender. A
     refused one is never delivered; a cancel has its verdict once the run is closed."""
@@ -105,7 +117,6 @@ def every_outcome_told_is_true(sim: Judged) -> list[str]:
     """Whatever a client was told of the end of a run is its recorded end, and the same for all who asked."""
     found: list[str] = []
     for journal, row in _journals(sim):
-        state = sim.auditor.records.by_run[row.run_key].state
         for outcome in journal.outcomes:
             sim.auditor.checks("told is true")
             if outcome.status == "damaged" and row.run_key in sim.auditor.damaged:
@@ -114,9 +125,9 @@ def every_outcome_told_is_true(sim: Judged) -> list[str]:
                 continue
             if outcome.status != row.status:
                 found.append(f"told is true: {row.workflow_id} is {row.status}, a client heard {outcome.status}")
-            elif state.result is not None:
+            elif (result := _result(sim, row)) is not None:
                 workflow = sim.workflows[row.workflow_type]
-                recorded = workflow.signature.decode_result(state.result)
+                recorded = workflow.signature.decode_result(result)
                 if recorded != outcome.value:
                     found.append(f"told is true: {row.workflow_id} gave {recorded!r}, a client heard {outcome.value!r}")
         if journal.terminated and row.status != "terminated":
@@ -127,11 +138,11 @@ def every_outcome_told_is_true(sim: Judged) -> list[str]:
 def every_outcome_was_seen_outside(sim: Judged) -> list[str]:
     """A recorded result is what that attempt returned, and never more attempts are recorded than began."""
     found: list[str] = []
-    for record in sim.auditor.records.by_run.values():
-        for position, outcome in record.outcomes.items():
+    for run_key, record in sim.auditor.records.by_run.items():
+        for position, outcome in _outcomes(sim, run_key).items():
             activity = sim.world.activities.get((record.run_id, position))
             began = [] if activity is None else activity.attempts
-            if not isinstance(outcome, events.ActivityCompleted):
+            if not isinstance(outcome, events.ActivityCompleted) or is_sealed(outcome.result):
                 continue
             sim.auditor.checks("results are true")
             seen = [each for each in began if each.number == outcome.attempt and each.returned]
@@ -205,6 +216,20 @@ def every_history_replays(sim: Judged) -> list[str]:
     return found
 
 
+def every_piece_is_used(sim: Judged) -> list[str]:
+    """What a history refers to is there (`every_history_replays` reads it), and what no run refers to is not."""
+    state = sim.state
+    used = {name for names in state.piece_uses.values() for name in names}
+    forgotten = [key for key in state.piece_uses if (row := state.runs.get(key)) is None or row.is_forgotten]
+    sim.auditor.checks(*["pieces are kept as long as they are used"] * len(state.pieces))
+    found = [f"pieces are kept as long as they are used: run {key} is forgotten" for key in forgotten]
+    found += [
+        f"pieces are kept as long as they are used: {name.hex()} by nobody" for name in state.pieces.keys() - used
+    ]
+    found += [f"pieces are kept as long as they are used: {name.hex()} is gone" for name in used - state.pieces.keys()]
+    return found
+
+
 def nothing_is_left(sim: Judged) -> list[str]:
     """A closed run leaves no work behind: no task, no wake-up, no waiting message; no session outlives its process."""
     state = sim.state
@@ -227,7 +252,20 @@ def _journals(sim: Judged) -> Iterator[tuple[Journal, RunRow]]:
 
 
 def _transitions(sim: Judged, row: RunRow) -> tuple[Transition, ...]:
-    return tuple(transition.decode(each.body) for each in sim.state.histories[row.run_key])
+    return plain_history(sim.state, row, getattr(sim, "codecs", ()))
+
+
+def _outcomes(sim: Judged, run_key: int) -> dict[int, events.ActivityCompleted | events.ActivityFailed]:
+    """Of its activities, in plain; as they were seen on their way where the history cannot be read any more."""
+    row = sim.state.runs.get(run_key)
+    if row is None or row.is_forgotten or run_key in sim.auditor.damaged:
+        return sim.auditor.records.by_run[run_key].outcomes
+    return {
+        event.scheduled_event_id: event
+        for each in _transitions(sim, row)
+        for event in each.inputs
+        if isinstance(event, events.ActivityCompleted | events.ActivityFailed)
+    }
 
 
 ALL: Final[tuple[Callable[[Judged], Sequence[str]], ...]] = (
@@ -238,5 +276,6 @@ ALL: Final[tuple[Callable[[Judged], Sequence[str]], ...]] = (
     every_history_is_whole,
     every_damage_is_found,
     every_history_replays,
+    every_piece_is_used,
     nothing_is_left,
 )

@@ -29,6 +29,7 @@ _ATTEMPTS: Final = (
     "SELECT run_key, event_id, attempt, outcome, started_ms, ended_ms, worker, failure FROM pledger_attempt "
     "ORDER BY attempt_key"
 )
+_PIECE_USES: Final = "SELECT run_key, name FROM pledger_piece_use JOIN pledger_piece USING (piece_key)"
 _REQUESTS: Final = "SELECT request_key, run_key, kind, name, body, expires_ms, answer, failure FROM pledger_request"
 _PAUSES: Final = (
     "SELECT pause_key, namespace, kind, name, run_key, workflow_id, reason, paused_by, paused_ms, rate, backlog, "
@@ -105,6 +106,9 @@ def read_state(rows: Query, clock: Callable[[], int]) -> State:
         state.wakes = {run_key for (run_key,) in rows("SELECT run_key FROM pledger_wake", ())}
         state.pauses = {row[0]: pause_of(row) for row in rows(_PAUSES, ())}
         state.requests = {row[0]: Request(*row) for row in rows(_REQUESTS, ())}
+        state.pieces = dict(rows("SELECT name, body FROM pledger_piece", ()))
+        for run_key, name in rows(_PIECE_USES, ()):
+            state.piece_uses.setdefault(run_key, set()).add(name)
     return state
 
 

@@ -38,6 +38,7 @@ READS: Final = frozenset(
         "finished_chains",
         "chain_runs",
         "read_losses",
+        "read_pieces",
     }
 )
 #: How long a verb takes, in seconds: mostly, and when the store is slow.

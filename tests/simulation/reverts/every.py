@@ -9,6 +9,7 @@ from tests.simulation.reverts import (
     of_dependencies,
     of_held_rows,
     of_pauses,
+    of_pieces,
     of_queues,
     of_retention,
     of_runs,
@@ -30,4 +31,5 @@ EVERY = [
     *of_retention.REVERTS,
     *of_transactions.REVERTS,
     *of_wide_transitions.REVERTS,
+    *of_pieces.REVERTS,
 ]

@@ -8,12 +8,17 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from pledger.engine.port.records import AttemptRecord, RunStatus, TaskRow
+from pledger.engine.port.records import AttemptRecord, Piece, RunStatus, TaskRow
 from pledger.history.transition import StoredTransition
 
 
-class Write(msgspec.Struct, gc=False):
-    """Base of the operations: the same, and open to the store, which fills in what it alone knows."""
+class Write(msgspec.Struct, gc=False, kw_only=True):
+    """Base of the operations: the same, and open to the store, which fills in what it alone knows.
+
+    pieces: those that it refers to and that may not be there yet. Written with it, or not at all.
+    """
+
+    pieces: Sequence[Piece] = ()
 
 
 class IdReusePolicy(Enum):

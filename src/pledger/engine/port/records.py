@@ -254,6 +254,13 @@ class PlaceRow(Record, frozen=True):
     is_retry: bool = False
 
 
+class Piece(Record, frozen=True):
+    """Of a large value. name: see `pledger.history.pieces`. body: as it is to be kept, perhaps encoded by codecs."""
+
+    name: bytes
+    body: bytes
+
+
 class Condition(Record, frozen=True):
     """One comparison of a list filter, parsed and checked: column is one of LIST_COLUMNS, operator one of
     = != < <= > >= in. `in` has a tuple as value. Columns that are None meet only `!=`; `blocked` is True or False."""

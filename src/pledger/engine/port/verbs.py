@@ -11,6 +11,7 @@ from pledger.engine.port.dependencies import Dependencies
 from pledger.engine.port.lanes import Bounds, Claim, Served
 from pledger.engine.port.operations import Operation
 from pledger.engine.port.pauses import Pauses
+from pledger.engine.port.pieces import Pieces
 from pledger.engine.port.records import (
     AttemptRecord,
     Condition,
@@ -272,7 +273,19 @@ class Losses(Protocol):
 
 
 class Store(
-    Ledger, Mailbox, Tasks, Queues, Dependencies, Sessions, Requests, Pauses, Retention, Transactions, Losses, Protocol
+    Ledger,
+    Mailbox,
+    Tasks,
+    Queues,
+    Dependencies,
+    Sessions,
+    Requests,
+    Pauses,
+    Retention,
+    Transactions,
+    Losses,
+    Pieces,
+    Protocol,
 ):
     """One database.
 

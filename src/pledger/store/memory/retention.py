@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from pledger.engine.port.records import RunRow
 from pledger.engine.port.retention import EVENTS_MAX, Finished, Place
+from pledger.store.memory import pieces
 from pledger.store.memory.state import State
 
 
@@ -94,6 +95,7 @@ def _last_runs(state: State) -> list[RunRow]:
 def _forget_run(state: State, run: RunRow) -> None:
     state.runs[run.run_key] = replace(run, last_event=0)
     state.losses.pop(run.run_key, None)
+    pieces.forget(state, run.run_key)
     for key in [key for key, request in state.requests.items() if request.run_key == run.run_key]:
         del state.requests[key]
     if run.last_event > EVENTS_MAX:

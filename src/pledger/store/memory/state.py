@@ -47,8 +47,9 @@ class State:
     tried: of runs that were blocked, the event at which that was, and the codes that failed there. queues: what limits
     and fairness go by, of each namespace. dependencies: by name, of each namespace. leftovers: forgotten runs that
     still have some of their history. duties: (owner, until_ms) of each chore, by namespace and name. losses: see
-    `Losses.read_losses`. news: set by a rule that writes what may concern another process: something that may be due,
-    a run or a slot that is free, an end. listeners: called with the handle that wrote, after a write that was such.
+    `Losses.read_losses`. pieces: by their names; piece_uses: the names of those that a run uses. news: set by a
+    rule that writes what may concern another process: something that may be due, a run or a slot that is free, an
+    end. listeners: called with the handle that wrote, after a write that was such.
     """
 
     clock: Callable[[], int] = system_clock
@@ -73,6 +74,8 @@ class State:
     leftovers: set[int] = field(default_factory=set)
     duties: dict[tuple[str, str], tuple[int | None, int]] = field(default_factory=dict)
     losses: dict[int, bool] = field(default_factory=dict)
+    pieces: dict[bytes, bytes] = field(default_factory=dict)
+    piece_uses: dict[int, set[bytes]] = field(default_factory=dict)
     news: bool = False
     listeners: list[Callable[[object], None]] = field(default_factory=list)
 

@@ -54,6 +54,7 @@ from pledger.store.memory import (
     mail,
     mailbox,
     pauses,
+    pieces,
     queues,
     requests,
     retention,
@@ -90,7 +91,10 @@ def _answer(state: State, operation: Operation) -> Answer:
     if rule is None:
         return InternalError(f"The store has no operation {type(operation).__name__}.")
     try:
-        return rule(state, operation)
+        answer = rule(state, operation)
+        if operation.pieces:
+            pieces.keep(state, operation, answer)
+        return answer  # noqa: TRY300 - the rule alone may be refused
     except PledgerError as error:  # every rule looks before it changes anything
         return error
 
@@ -322,6 +326,11 @@ class MemoryStore(MemoryHandle, MemoryTransactions):
     async def read_losses(self, run_keys: Sequence[int]) -> dict[int, bool]:
         # Almost always there are none: then nobody asks anything.
         return await self._call(losses.read_losses, run_keys) if self.state.losses else {}
+
+    # Pieces -----------------------------------------------------------------------------------------------------------
+
+    async def read_pieces(self, names: Sequence[bytes]) -> Mapping[bytes, bytes]:
+        return await self._call(pieces.read_pieces, names)
 
     # The whole --------------------------------------------------------------------------------------------------------
 

@@ -89,11 +89,12 @@ def step_row(step: Append) -> Row:
 
 
 def _is_plain(op: Append) -> bool:
-    return not (op.consumed or op.tasks or op.dropped or op.cancelled or op.unwritten or op.attempts)
+    return not (op.consumed or op.tasks or op.dropped or op.cancelled or op.unwritten or op.attempts or op.pieces)
 
 
 def _is_plain_birth(op: StartRun) -> bool:
-    return op.owner is not None and op.first is not None and op.first.closed is None and _is_plain(op.first)
+    born = op.owner is not None and op.first is not None and op.first.closed is None and not op.pieces
+    return born and op.first is not None and _is_plain(op.first)
 
 
 def _birth_row(op: StartRun) -> Row:

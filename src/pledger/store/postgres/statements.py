@@ -22,6 +22,7 @@ _SUBJECTS: Final = (
     "losses",
     "queues",
     "dependencies",
+    "pieces",
 )
 #: What stands for the schema in the files.
 _PLACEHOLDER: Final = "pledger."

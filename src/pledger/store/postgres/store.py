@@ -21,6 +21,7 @@ from pledger.store.postgres.losses import PostgresLosses
 from pledger.store.postgres.mail import PostgresMail
 from pledger.store.postgres.mailbox import PostgresMailbox
 from pledger.store.postgres.patience import write_patiently
+from pledger.store.postgres.pieces import PostgresPieces
 from pledger.store.postgres.queues import PostgresQueues
 from pledger.store.postgres.requests import PostgresRequests
 from pledger.store.postgres.retention import PostgresRetention
@@ -52,6 +53,7 @@ class PostgresStore(
     PostgresRetention,
     PostgresTransactions,
     PostgresLosses,
+    PostgresPieces,
 ):
     """A ledger in a schema of a database, shared by any number of processes on any number of machines."""
 

@@ -36,6 +36,7 @@ BY_ROW: Final = (
     "finish_tasks",
     "beat_tasks",
     "log_attempts",
+    "keep_pieces",
     "close_runs",  # the last: nothing that is written beside it stays to be done
 )
 

@@ -24,7 +24,7 @@ from pledger.engine.port.operations import (
     Terminate,
 )
 from pledger.errors import PledgerError
-from pledger.store.sqlite import ledger, mailbox, tasks
+from pledger.store.sqlite import ledger, mailbox, pieces, tasks
 from pledger.store.sqlite.failures import is_of_the_place, operation_failure
 from pledger.store.sqlite.writer import Cursor
 
@@ -56,7 +56,8 @@ def write_batch(cursor: Cursor, batch: Sequence[Operation], path: str, writers: 
     try:
         for operation in batch:
             try:
-                written.append(writers[type(operation)](cursor, operation))
+                answer = writers[type(operation)](cursor, operation)
+                written.append(pieces.kept(cursor, operation, answer) if operation.pieces else answer)
             except PledgerError as error:  # raised before anything was written
                 written.append(error)
     except Exception as error:
@@ -87,6 +88,8 @@ def _write_guarded(cursor: Cursor, operation: Operation, path: str, writers: Wri
     cursor.execute("SAVEPOINT operation", ())
     try:
         answer = writers[type(operation)](cursor, operation)
+        if operation.pieces:
+            pieces.kept(cursor, operation, answer)
     except PledgerError as error:
         answer = error
     except Exception as error:

@@ -25,6 +25,7 @@ from pledger.store.sqlite.losses import SqliteLosses
 from pledger.store.sqlite.mail import SqliteMail
 from pledger.store.sqlite.mailbox import SqliteMailbox
 from pledger.store.sqlite.pauses import SqlitePauses
+from pledger.store.sqlite.pieces import SqlitePieces
 from pledger.store.sqlite.queues import SqliteQueues
 from pledger.store.sqlite.requests import SqliteRequests
 from pledger.store.sqlite.retention import SqliteRetention
@@ -48,6 +49,7 @@ class SqliteStore(
     SqliteSessions,
     SqliteRequests,
     SqlitePauses,
+    SqlitePieces,
     SqliteRetention,
     SqliteTransactions,
     SqliteLosses,

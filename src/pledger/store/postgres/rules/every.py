@@ -21,6 +21,7 @@ from pledger.engine.port.operations import (
     StartRun,
     Terminate,
 )
+from pledger.engine.port.pieces import user_of
 from pledger.errors import InternalError
 from pledger.store.postgres.found import Found, Needs
 from pledger.store.postgres.rules import ledger, mailbox, tasks
@@ -70,4 +71,8 @@ def decide(operation: Operation, found: Found, writes: Writes) -> Answer:
     rule = _DECIDE.get(type(operation))
     if rule is None:
         return InternalError(f"The store has no operation {type(operation).__name__}.")
-    return rule(operation, found, writes)
+    answer = rule(operation, found, writes)
+    if operation.pieces and (run_key := user_of(operation, answer)) is not None:
+        for piece in operation.pieces:
+            writes.add("keep_pieces", run_key, piece.name, piece.body)
+    return answer

@@ -1,0 +1,148 @@
+"""Where payloads stand in what a store is given and gives.
+
+A `Pass` takes the payloads of one record after another, each with its place, through a function: to seal them, to open
+them, or to see which there are. A record in whose bytes nothing can be to change is not taken apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from pledger.engine.port.operations import (
+    Append,
+    Block,
+    ExpireTask,
+    FinishTask,
+    Heartbeat,
+    LogAttempts,
+    Operation,
+    PutTask,
+    Release,
+    Send,
+    StartRun,
+)
+from pledger.engine.port.records import AttemptRecord, Message, Request, TaskRow
+from pledger.engine.task_rows import decode_command, decode_failure, decode_outcome, encode_record
+from pledger.history import sealing, transition
+from pledger.history.sealing import Change, Place
+from pledger.history.transition import StoredTransition
+
+
+class Pass:
+    """change: what becomes of each payload. may: whether bytes may hold one that it changes."""
+
+    def __init__(self, change: Change, may: Callable[[bytes], bool]) -> None:
+        self._change = change
+        self._may = may
+
+    # What is read -----------------------------------------------------------------------------------------------------
+
+    def transition(self, stored: StoredTransition, place: Place) -> StoredTransition:
+        """With what is kept beside it. One that cannot be decoded is left to whoever verifies it."""
+        if not self._may(stored.body):
+            return stored
+        try:
+            found = transition.decode(stored.body)
+        except msgspec.MsgspecError:
+            return stored
+        first, change = stored.first_event_id, self._change
+        inputs = sealing.map_events(found.inputs, first, place, change)
+        commands = sealing.map_events(found.commands, first + len(inputs), place, change)
+        opened = replace(found, inputs=tuple(inputs), commands=tuple(commands))
+        return replace(stored, body=transition.encode(opened), kept=stored.body)
+
+    def message(self, message: Message, place: Place) -> Message:
+        body = message.body
+        if message.kind == "cancel" or not self._may(body):
+            return message
+        return replace(message, body=self._message_body(message.kind, message.message_id, body, place))
+
+    def task(self, row: TaskRow) -> TaskRow:
+        place, event_id = Place(row.namespace, row.workflow_id, row.run_id, ""), row.event_id
+        changed: dict[str, Any] = {}
+        if self._may(row.command):
+            command = sealing.map_event(decode_command(row.command), event_id, place, self._change)
+            changed["command"] = encode_record(command)
+        if row.outcome is not None and self._may(row.outcome):
+            changed["outcome"] = self._outcome(row.outcome, event_id, place)
+        if row.heartbeat is not None and self._may(row.heartbeat):
+            changed["heartbeat"] = self._change(row.heartbeat, place.at(f"{event_id}.heartbeat"))
+        if row.last_failure is not None and self._may(row.last_failure):
+            changed["last_failure"] = self._failure(row.last_failure, place.at(f"{event_id}.last_failure"))
+        return replace(row, **changed) if changed else row
+
+    def attempt(self, record: AttemptRecord, place: Place) -> AttemptRecord:
+        if record.failure is None or not self._may(record.failure):
+            return record
+        at = place.at(f"{record.event_id}.attempt {record.attempt}")
+        return replace(record, failure=self._failure(record.failure, at))
+
+    def request(self, request: Request, place: Place) -> Request:
+        at, changed = place.at(f"{request.kind} {request.name}"), dict[str, Any]()
+        if self._may(request.body):
+            changed["body"] = self._change(request.body, at)
+        if request.answer is not None and self._may(request.answer):
+            changed["answer"] = self._change(request.answer, at.at(f"{at.position} answer"))
+        return replace(request, **changed) if changed else request
+
+    # What is written --------------------------------------------------------------------------------------------------
+
+    def operation(self, op: Operation, place: Place) -> Operation:
+        """A copy, where anything in it is changed: it may be written again. place: of its run; none for a start."""
+        changed = dict(self._payloads(op, place))
+        if isinstance(op, Append | PutTask | FinishTask | ExpireTask | LogAttempts) and op.attempts:
+            changed["attempts"] = [self.attempt(record, place) for record in op.attempts]
+        return replace(op, **changed) if changed else op
+
+    def _payloads(self, op: Operation, place: Place) -> Iterator[tuple[str, Any]]:
+        match op:
+            case StartRun():
+                yield from self._start(op)
+            case Send() if op.kind != "cancel" and self._may(op.body):
+                yield "body", self._message_body(op.kind, op.message_id, op.body, place)
+            case Append():
+                yield from self._rows(op, "tasks", "unwritten")
+            case Release() | Block():
+                yield from self._rows(op, "tasks")
+            case PutTask():
+                yield "task", self.task(op.task)
+            case FinishTask(requeue=TaskRow() as row):
+                yield "requeue", self.task(row)
+            case FinishTask(outcome=bytes() as outcome) | ExpireTask(outcome=outcome) if self._may(outcome):
+                yield "outcome", self._outcome(outcome, op.event_id, place)
+            case Heartbeat(details=bytes() as details) if self._may(details):
+                yield "details", self._change(details, place.at(f"{op.event_id}.heartbeat"))
+            case _:
+                pass
+
+    def _start(self, op: StartRun) -> Iterator[tuple[str, Any]]:
+        at = Place(op.namespace, op.workflow_id, op.run_id, "")
+        if op.owner is None and self._may(op.started):
+            yield "started", self._message_body("start", "", op.started, at)
+        if op.first is not None:
+            yield "first", self.operation(op.first, at)
+
+    def _rows(self, op: Any, *names: str) -> Iterator[tuple[str, Any]]:
+        for name in names:
+            rows: Sequence[TaskRow] = getattr(op, name)
+            if rows:
+                yield name, [self.task(row) for row in rows]
+
+    # Parts ------------------------------------------------------------------------------------------------------------
+
+    def _message_body(self, kind: str, message_id: str, body: bytes, place: Place) -> bytes:
+        place = place._replace(run_id="")  # a message is its chain's
+        if kind == "start":
+            started = sealing.map_event(transition.decode_started(body), 1, place, self._change)
+            return transition.encode_event(started)
+        return self._change(body, place.at(f"message {message_id}"))
+
+    def _outcome(self, outcome: bytes, event_id: int, place: Place) -> bytes:
+        return encode_record(sealing.map_event(decode_outcome(outcome), event_id, place, self._change))
+
+    def _failure(self, failure: bytes, place: Place) -> bytes:
+        return encode_record(sealing.map_failure(decode_failure(failure), place, self._change))
