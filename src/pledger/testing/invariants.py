@@ -68,10 +68,11 @@ def every_start_gives_one_run(sim: Judged) -> list[str]:
 
 def _result(sim: Judged, row: RunRow) -> bytes | None:
     """Of a run that has one and can be read, as JSON."""
-    if row.is_forgotten or row.run_key in sim.auditor.damaged:
+    transitions = _readable(sim, row)
+    if transitions is None:
         result = sim.auditor.records.by_run[row.run_key].state.result
         return None if result is None or is_sealed(result) else result
-    last = next(reversed(_transitions(sim, row)), None)
+    last = next(reversed(transitions), None)
     end = None if last is None else next(reversed(last.commands), None)
     return end.result if isinstance(end, events.CompleteRun) else None
 
@@ -255,14 +256,24 @@ def _transitions(sim: Judged, row: RunRow) -> tuple[Transition, ...]:
     return plain_history(sim.state, row, getattr(sim, "codecs", ()))
 
 
+def _readable(sim: Judged, row: RunRow) -> tuple[Transition, ...] | None:
+    """The history; None where it is gone, or damaged, which `every_history_replays` says."""
+    if row.is_forgotten or row.run_key in sim.auditor.damaged:
+        return None
+    try:
+        return _transitions(sim, row)
+    except errors.StoreError:
+        return None
+
+
 def _outcomes(sim: Judged, run_key: int) -> dict[int, events.ActivityCompleted | events.ActivityFailed]:
     """Of its activities, in plain; as they were seen on their way where the history cannot be read any more."""
     row = sim.state.runs.get(run_key)
-    if row is None or row.is_forgotten or run_key in sim.auditor.damaged:
+    if row is None or (transitions := _readable(sim, row)) is None:
         return sim.auditor.records.by_run[run_key].outcomes
     return {
         event.scheduled_event_id: event
-        for each in _transitions(sim, row)
+        for each in transitions
         for event in each.inputs
         if isinstance(event, events.ActivityCompleted | events.ActivityFailed)
     }

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import timedelta
 
 import pytest
 
-from pledger.engine.port.answers import Answer
-from pledger.engine.port.operations import Operation
-from pledger.engine.vault import Vault
 from pledger.store.memory import State
 from pledger.store.memory import pieces as memory_pieces
 from pledger.store.sqlite import pieces as sqlite_pieces
 from pledger.testing import Faults
-from tests.simulation.reverts.revert import DEATHS, Revert, several
+from tests.simulation.reverts.revert import Revert, several
 
 SOON = {"retention": timedelta(seconds=2)}
 
@@ -35,27 +31,14 @@ def pieces_outlive_their_runs(patch: pytest.MonkeyPatch) -> None:
     )
 
 
-def what_was_not_written_counts_as_written(patch: pytest.MonkeyPatch) -> None:
-    """A transition that was refused, or of which nobody knows, has brought its pieces."""
-
-    def settled(self: Vault, batch: Sequence[Operation], _: Sequence[Answer]) -> None:
-        for operation in batch:
-            self._written.setdefault(getattr(operation, "run_key", 0), set()).update(
-                piece.name for piece in operation.pieces
-            )
-
-    sealed = Vault.seal_transition
-
-    def seal_transition(self: Vault, body: bytes, *place: object, **parts: object) -> object:
-        found = sealed(self, body, *place, **parts)  # type: ignore[arg-type]
-        run_key = place[1]
-        assert isinstance(run_key, int)
-        self._written.setdefault(run_key, set()).update(piece.name for piece in found[1])
-        return found
-
-    patch.setattr(Vault, "settled", settled)
-    patch.setattr(Vault, "seal_transition", seal_transition)
-    patch.setattr(Vault, "forget_written", lambda _: None)
+def only_the_first_run_uses_a_piece(patch: pytest.MonkeyPatch) -> None:
+    patch.setitem(
+        sqlite_pieces._SQL,  # type: ignore[arg-type] # as above
+        "use_piece",
+        "INSERT INTO pledger_piece_use (run_key, piece_key) SELECT ?1, piece_key FROM pledger_piece AS piece "
+        "WHERE name = ?2 AND NOT EXISTS (SELECT 1 FROM pledger_piece_use AS other "
+        "WHERE other.piece_key = piece.piece_key)",
+    )
 
 
 REVERTS = [
@@ -73,9 +56,10 @@ REVERTS = [
         cases=several("conversing", 1),
     ),
     Revert(
-        what_was_not_written_counts_as_written,
-        ("replay equals the record", "no run blocks", "told is true"),
-        faults=DEATHS,
+        only_the_first_run_uses_a_piece,
+        ("replay equals the record", "pieces are kept", "no run blocks", "told is true"),
+        store="sqlite",
         cases=several("conversing", 3),
+        options=SOON,
     ),
 ]

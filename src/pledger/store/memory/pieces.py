@@ -25,7 +25,7 @@ def forget(state: State, run_key: int) -> None:
     """What the run alone uses."""
     unused = state.piece_uses.pop(run_key, set()).difference(*state.piece_uses.values())
     for name in unused:
-        del state.pieces[name]
+        state.pieces.pop(name, None)
 
 
 def read_pieces(state: State, names: Sequence[bytes]) -> Mapping[bytes, bytes]:
