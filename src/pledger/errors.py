@@ -87,7 +87,7 @@ __all__ = [
     "WorkflowNotFoundError",
 ]
 
-TimeoutKind = Literal["schedule_to_start", "start_to_close", "schedule_to_close", "heartbeat", "run"]
+TimeoutKind = Literal["schedule_to_start", "start_to_close", "schedule_to_close", "heartbeat", "run", "deadline"]
 
 
 def _rebuild(cls: type[PledgerError], state: dict[str, Any]) -> PledgerError:
@@ -177,7 +177,7 @@ class ActivityError(FailureError):
 
 
 class TimeoutError(FailureError, builtins.TimeoutError):  # noqa: A001 - the field's name; also catchable as the builtin
-    """A deadline passed. kind: which one.
+    """A deadline passed. kind: which one; "deadline" is that of a block, see `workflow.deadline`.
 
     last_heartbeat_details: what the attempt reported last, or None.
     """

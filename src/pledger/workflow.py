@@ -42,6 +42,9 @@ from pledger.machine.definitions import (
     mark_init,
 )
 from pledger.machine.logs import ReplayAwareLogger
+from pledger.machine.phases import Phase, described, phase, set_phase
+from pledger.machine.races import Race, Racer, first_of
+from pledger.machine.scopes import Deadline, Scope, deadline, scope, shield
 from pledger.machine.waiting import as_completed, wait, wait_for
 
 if TYPE_CHECKING:
@@ -50,21 +53,32 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ActivityHandle",
+    "Deadline",
     "Info",
+    "Phase",
+    "Race",
+    "Racer",
+    "Scope",
     "all_handlers_finished",
     "as_completed",
+    "deadline",
     "defn",
     "deprecate_patch",
     "execute_activity",
+    "first_of",
     "in_workflow",
     "info",
     "init",
     "logger",
     "now",
     "patched",
+    "phase",
     "query",
     "random",
     "run",
+    "scope",
+    "set_phase",
+    "shield",
     "signal",
     "sleep",
     "start_activity",
@@ -277,9 +291,26 @@ def time() -> float:
     return required("workflow.time").now_ms / 1000
 
 
-async def sleep(duration: float | timedelta) -> None:
-    """Wait durably. duration: a timedelta, or seconds."""
-    await asyncio.sleep(_seconds(duration))
+async def sleep(duration: float | timedelta, *, name: str | None = None, owner: str | None = None) -> None:
+    """Wait durably. duration: a timedelta, or seconds. name, owner: what it is for and who answers for it, for those
+    who ask what the run waits for."""
+    if name is None and owner is None:
+        await asyncio.sleep(_seconds(duration))
+        return
+    with _named_wait("workflow.sleep", name or "sleep", owner, None):
+        await asyncio.sleep(_seconds(duration))
+
+
+@contextlib.contextmanager
+def _named_wait(call: str, name: str, owner: str | None, until: timedelta | datetime | None) -> Iterator[None]:
+    """A wait that the history knows of, as of a phase."""
+    begun = described(name, "wait", owner, until)
+    context = required(call)
+    mark = begun.begin(context)
+    try:
+        yield
+    finally:
+        context.end_phase(mark)
 
 
 def _seconds(given: object) -> float:
@@ -353,11 +384,20 @@ def deprecate_patch(patch_id: str) -> None:
 # Waiting --------------------------------------------------------------------------------------------------------------
 
 
-async def wait_condition(holds: Callable[[], bool], *, timeout: float | timedelta | None = None) -> None:
+async def wait_condition(
+    holds: Callable[[], bool],
+    *,
+    timeout: float | timedelta | None = None,
+    name: str | None = None,
+    owner: str | None = None,
+    deadline: timedelta | datetime | None = None,
+) -> None:
     """Wait until `holds()`, which is asked after every step of the run. One that holds already starts no timer.
 
     timeout: a timedelta or seconds; None is without end. Raises TimeoutError, and UsageError for what is no plain
     function: what an async one gives is true before it has looked.
+    name, owner, deadline: what is waited for, who must act, and by when, for those who ask. The deadline ends nothing,
+    as that of a phase: after it the wait is overdue.
     """
     given: object = holds
     if not callable(given) or inspect.iscoroutinefunction(given):
@@ -367,6 +407,10 @@ async def wait_condition(holds: Callable[[], bool], *, timeout: float | timedelt
         check_is_verdict(found)
         return
     context = required("workflow.wait_condition")
+    if not (name is None and owner is None and deadline is None):
+        with _named_wait("workflow.wait_condition", name or "a condition", owner, deadline):
+            await wait_condition(holds, timeout=timeout)
+        return
     key, future = context.add_condition(holds)
     try:
         if timeout is None:

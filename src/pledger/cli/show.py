@@ -157,7 +157,7 @@ class _View:
         if isinstance(entry, int):
             yield _row_of_more(entry)
             return
-        is_step = entry.kind in ("activity", "timer")
+        is_step = entry.kind in ("activity", "timer", "phase", "wait")
         has_outcome = is_step or entry.outcome == "not_handled"
         outcome = telling.outcome(entry, self._now_ms, self._cell, self._line)
         yield (

@@ -34,7 +34,11 @@ def what(entry: Entry, cell: int) -> str:
         case "signal":
             return f"signal {words.call(name, args, cell - 7)}"
         case "timer":
-            return f"timer {words.duration(entry.delay_ms or 0)}"
+            kind = "deadline" if entry.is_deadline else "timer"
+            return f"{kind} {words.duration(entry.delay_ms or 0)}"
+        case "phase" | "wait":
+            owner = "" if entry.owner is None else f" ({words.one_line(entry.owner, cell)})"
+            return f"{entry.kind} {name}{owner}"
         case "cancel":
             return f"cancel requested: {name}" if name else "cancel requested"
         case "patch":
@@ -53,7 +57,10 @@ def outcome(entry: Entry, now_ms: int, cell: int, line: int) -> str:
         case "timer" | "activity" if entry.is_pending:
             return _pending(entry, now_ms)
         case "timer":
-            return entry.outcome
+            # A block that ends in time has no more use for its deadline.
+            return ("passed" if entry.outcome == "fired" else "") if entry.is_deadline else entry.outcome
+        case "phase" | "wait":
+            return _stage(entry, now_ms)
         case "activity":
             told = _activity(entry, cell, line)
             return f"{told}  (attempt {entry.attempt})" if entry.attempt > 1 else told
@@ -72,6 +79,16 @@ def _pending(entry: Entry, now_ms: int) -> str:
     if entry.due_ms is not None:
         return _due(entry.due_ms, now_ms)
     return f"attempt {1 if task is None else task.attempt} …"
+
+
+def _stage(entry: Entry, now_ms: int) -> str:
+    """Of a phase or a wait: whether it is late, or was."""
+    if entry.due_ms is None:
+        return ""
+    late_ms = (now_ms if entry.ended_ms is None else entry.ended_ms) - entry.due_ms
+    if late_ms > 0:
+        return f"overdue by {words.duration(late_ms)}"
+    return _due(entry.due_ms, now_ms) if entry.is_pending else ""
 
 
 def _due(due_ms: int, now_ms: int) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias, assert_never
+from typing import Final, Literal, TypeAlias, assert_never
 
 from pledger.engine.port.records import AttemptRecord, TaskRow
 from pledger.history import events, failures
@@ -17,19 +17,24 @@ from pledger.history.events import Command, Input
 from pledger.history.failures import Failure
 from pledger.history.transition import Transition
 
-Kind: TypeAlias = Literal["start", "activity", "timer", "signal", "cancel", "patch", "code", "end"]
+Kind: TypeAlias = Literal["start", "activity", "timer", "signal", "cancel", "patch", "phase", "wait", "code", "end"]
+
+#: What goes on for a while.
+_WITH_AN_END: Final = frozenset({"activity", "timer", "phase", "wait"})
 
 
 @dataclass(slots=True)
 class Entry:
-    """event_id: the first of its events. at_ms: when. name: of the workflow, activity, signal, patch or code; the
-    reason of a cancellation or termination.
+    """event_id: the first of its events. at_ms: when. name: of the workflow, activity, signal, patch, phase, wait or
+    code; the reason of a cancellation or termination.
 
     input: its arguments, a JSON array. ended_ms: when its outcome came, None while it is pending or where it has none.
-    outcome: "completed", "failed", "cancelled", "fired", "abandoned" (the run closed first), "not_handled" of a signal
-    that no handler took; an end's is the run's terminal status; "" while pending. result: JSON. failure, retry_state:
-    of what failed; the latter says why there was no further attempt. attempt: how many there were. attempts: those on
-    the log. task: its row, while it waits. due_ms: a timer's. delay_ms: for how long a timer was set.
+    outcome: "completed", "failed", "cancelled", "fired", "over" (a phase or a wait), "abandoned" (the run closed
+    first), "not_handled" of a signal that no handler took; an end's is the run's terminal status; "" while pending.
+    result: JSON. failure, retry_state: of what failed; the latter says why there was no further attempt. attempt: how
+    many there were. attempts: those on the log. task: its row, while it waits. due_ms: when a timer fires, or a phase
+    or a wait is overdue. delay_ms: for how long a timer was set. is_deadline: the timer ends a block. owner: who must
+    act in a phase or a wait, or None.
     """
 
     event_id: int
@@ -47,10 +52,12 @@ class Entry:
     task: TaskRow | None = None
     due_ms: int | None = None
     delay_ms: int | None = None
+    is_deadline: bool = False
+    owner: str | None = None
 
     @property
     def is_pending(self) -> bool:
-        return self.kind in ("activity", "timer") and not self.outcome
+        return self.kind in _WITH_AN_END and not self.outcome
 
 
 def timeline(
@@ -87,7 +94,7 @@ def _refuse(signal: Entry, log: Sequence[AttemptRecord]) -> None:
 
 
 class _Builder:
-    """by_event: activities and timers, by the event that asked for them, and signals."""
+    """by_event: activities, timers, phases and waits, by the event that asked for them, and signals."""
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
@@ -131,7 +138,7 @@ class _Builder:
             case _:
                 assert_never(event)
 
-    def _take_command(self, command: Command) -> None:
+    def _take_command(self, command: Command) -> None:  # noqa: C901 - a case for each kind
         match command:
             case events.ScheduleActivity():
                 self._schedule(command)
@@ -142,10 +149,17 @@ class _Builder:
             case events.StartTimer():
                 entry = self.by_event[self._event_id] = self._add("timer")
                 entry.delay_ms, entry.due_ms = command.delay_ms, command.fire_at_ms
+                entry.is_deadline = command.purpose == "deadline"
             case events.CancelTimer():
                 self._end(command.started_event_id, "cancelled")
             case events.RecordPatch():
                 self._add("patch", command.patch_id)
+            case events.BeginPhase():
+                kind: Kind = "wait" if command.kind == "wait" else "phase"
+                entry = self.by_event[self._event_id] = self._add(kind, command.name)
+                entry.owner, entry.due_ms = command.owner, command.deadline_ms
+            case events.EndPhase():
+                self._end(command.begun_event_id, "over")
             case events.CompleteRun():
                 self._close("completed").result = command.result
             case events.FailRun():

@@ -22,7 +22,9 @@ from pledger.history import failures
 from pledger.history.state import PendingActivity
 from pledger.history.transition import decode_started
 
-Kind: TypeAlias = Literal["block", "start", "activity", "timer", "message", "inbox", "deadline", "worker", "pause"]
+Kind: TypeAlias = Literal[
+    "block", "start", "activity", "timer", "message", "inbox", "deadline", "worker", "pause", "phase"
+]
 
 #: Characters of a failure's message.
 _MESSAGE_CHARS: Final = 200

@@ -126,11 +126,13 @@ class CancelActivity(Event, tag=22, frozen=True):
     scheduled_event_id: int
 
 
-class StartTimer(Event, tag=23, frozen=True):
-    """delay_ms counts from the transition's time; fire_at_ms is that sum, so that nothing has to add it again."""
+class StartTimer(Event, tag=23, frozen=True, omit_defaults=True):
+    """delay_ms counts from the transition's time; fire_at_ms is that sum, so that nothing has to add it again.
+    purpose: "deadline" of one that ends a block when it fires; None of one that is waited for."""
 
     delay_ms: int
     fire_at_ms: int
+    purpose: str | None = None
 
 
 class CancelTimer(Event, tag=24, frozen=True):
@@ -146,6 +148,25 @@ class RecordPatch(Event, tag=25, frozen=True):
 
     patch_id: str
     is_deprecated: bool | None = None
+
+
+class BeginPhase(Event, tag=61, frozen=True, omit_defaults=True):
+    """The run is in a phase of its work from here on, or in a wait that its code has named. For those who look: no
+    code depends on it.
+
+    kind: "phase" or "wait". owner: who must act, a person or a team, or None. deadline_ms: when it should be over, or
+    None; after that it is overdue, and nothing else. raises: whether the code is told then, by a timer of its own.
+    """
+
+    name: str
+    kind: str = "phase"
+    owner: str | None = None
+    deadline_ms: int | None = None
+    raises: bool = False
+
+
+class EndPhase(Event, tag=62, frozen=True):
+    begun_event_id: int
 
 
 class CompleteRun(Event, tag=31, frozen=True):
@@ -175,7 +196,16 @@ Input: TypeAlias = (
     | RunTimedOut
 )
 Command: TypeAlias = (
-    ScheduleActivity | CancelActivity | StartTimer | CancelTimer | RecordPatch | CompleteRun | FailRun | CancelRun
+    ScheduleActivity
+    | CancelActivity
+    | StartTimer
+    | CancelTimer
+    | RecordPatch
+    | BeginPhase
+    | EndPhase
+    | CompleteRun
+    | FailRun
+    | CancelRun
 )
 
 #: Commands as history events are told in the past tense; inputs already are.
@@ -185,6 +215,8 @@ PAST_TENSE: dict[type[Event], str] = {
     StartTimer: "TimerStarted",
     CancelTimer: "TimerCancelled",
     RecordPatch: "PatchRecorded",
+    BeginPhase: "PhaseBegun",
+    EndPhase: "PhaseEnded",
     CompleteRun: "RunCompleted",
     FailRun: "RunFailed",
     CancelRun: "RunCancelled",

@@ -29,8 +29,22 @@ class PendingActivity:
 
 @dataclass(slots=True)
 class PendingTimer:
+    """is_deadline: it ends a block of the code; what else is pending is waited for."""
+
     started_ms: int
     fire_at_ms: int
+    is_deadline: bool = False
+
+
+@dataclass(slots=True)
+class OpenPhase:
+    """A phase of the work, or a wait that the code has named, see `events.BeginPhase`. begun_ms: since when."""
+
+    begun: events.BeginPhase
+    begun_ms: int
+
+    def is_overdue(self, now_ms: int) -> bool:
+        return self.begun.deadline_ms is not None and self.begun.deadline_ms <= now_ms
 
 
 @dataclass(slots=True)
@@ -39,6 +53,7 @@ class RunState:
 
     result: JSON of a completed run. failure: of one that ended badly. closed_ms: None while it is open. owner: who
     answers for it, or None when nobody was named.
+    phases: those that are not over, the outermost first.
     activities_done, activities_failed, signals, timers_fired: counts. just_ended: activities whose outcome came in the
     newest transition.
     """
@@ -55,6 +70,7 @@ class RunState:
     reason: str = ""
     activities: dict[int, PendingActivity] = field(default_factory=dict)
     timers: dict[int, PendingTimer] = field(default_factory=dict)
+    phases: dict[int, OpenPhase] = field(default_factory=dict)
     patches: set[str] = field(default_factory=set)
     cancel_requests: list[events.CancelRequested] = field(default_factory=list)
     codes: list[str] = field(default_factory=list)
@@ -134,7 +150,7 @@ def _failed(state: RunState, event: events.ActivityFailed) -> None:
 
 
 def _timer(state: RunState, event: events.StartTimer) -> None:
-    state.timers[state.last_event] = PendingTimer(state.last_ms, event.fire_at_ms)
+    state.timers[state.last_event] = PendingTimer(state.last_ms, event.fire_at_ms, event.purpose == "deadline")
 
 
 def _fired(state: RunState, event: events.TimerFired) -> None:
@@ -158,10 +174,20 @@ def _patch(state: RunState, event: events.RecordPatch) -> None:
     state.patches.add(event.patch_id)
 
 
+def _phase_begun(state: RunState, event: events.BeginPhase) -> None:
+    state.phases[state.last_event] = OpenPhase(event, state.last_ms)
+
+
+def _phase_ended(state: RunState, event: events.EndPhase) -> None:
+    # Code that has changed meanwhile may end one that the code before it had ended.
+    state.phases.pop(event.begun_event_id, None)
+
+
 def _close(state: RunState, status: Status) -> None:
     state.status, state.closed_ms = status, state.last_ms
     state.activities.clear()
     state.timers.clear()
+    state.phases.clear()
 
 
 def _complete(state: RunState, event: events.CompleteRun) -> None:
@@ -202,6 +228,8 @@ _APPLY: dict[type[Event], Callable[[RunState, Any], None]] = {
     events.StartTimer: _timer,
     events.CancelTimer: _timer_cancelled,
     events.RecordPatch: _patch,
+    events.BeginPhase: _phase_begun,
+    events.EndPhase: _phase_ended,
     events.CompleteRun: _complete,
     events.FailRun: _fail,
     events.CancelRun: _cancelled,

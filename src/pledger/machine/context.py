@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
+from contextvars import Context
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+
+import msgspec
 
 from pledger.errors import ForbiddenCallError, UsageError
 from pledger.history import events, payloads
@@ -22,6 +25,7 @@ from pledger.machine.callers import where
 from pledger.machine.definitions import ActivityDefinition, StepOptions
 from pledger.machine.identity import RunIdentity
 from pledger.machine.loop import LoopTimer, WorkflowFuture, WorkflowLoop
+from pledger.machine.scoping import current_scope
 
 if TYPE_CHECKING:
     import random
@@ -52,7 +56,7 @@ class Asked:
 
     __slots__ = ("command", "path", "waiter", "where", "withdrawn")
 
-    def __init__(self, command: Command, waiter: ActivityHandle[Any] | LoopTimer | None, path: tuple[int, ...]) -> None:
+    def __init__(self, command: Command, waiter: Waiter | None, path: tuple[int, ...]) -> None:
         self.command = command
         self.waiter = waiter
         self.path = path
@@ -91,11 +95,28 @@ class ActivityHandle(WorkflowFuture[T]):
         return super().cancel(msg)
 
 
+class PhaseMark:
+    """A phase that the code is in. event_id: where it began; 0 until that is recorded. asked: until then."""
+
+    __slots__ = ("asked", "event_id")
+
+    def __init__(self) -> None:
+        self.asked: Asked | None = None
+        self.event_id = 0
+
+
+#: Who waits for the event id of a command.
+Waiter: TypeAlias = ActivityHandle[Any] | LoopTimer | PhaseMark
+
+
 class RunContext:
     """One run's side of the workflow API, and the `Timers` of its loop.
 
     replaying: the activation re-enacts a recorded transition. dead: the run has left memory; the API raises.
     read_only: names what is running and may not act (a query, the clean-up of a generator), or None.
+    scoped: its code has entered a scope: what it begins may be in one.
+    stage: the phase that `workflow.set_phase` has begun, which the next one ends.
+    late: phases that begin or end here, and not in the history: they are recorded by the next activation that is live.
     left: async generators that the collector found, to be closed in the next activation. handlers: the tasks of async
     signal handlers, with the names of the signals.
     """
@@ -106,6 +127,7 @@ class RunContext:
         self._seed = seed
         self._draws: Draws | None = None
         self.asked: list[Asked] = []
+        self.late: list[Asked] = []
         self.withdrawals = 0
         self.activities: dict[int, ActivityHandle[Any]] = {}
         self.timers: dict[int, LoopTimer] = {}
@@ -116,6 +138,8 @@ class RunContext:
         self.replaying = False
         self.dead = False
         self.read_only: str | None = None
+        self.scoped = False
+        self.stage: PhaseMark | None = None
         self.left: tuple[AsyncGenerator[Any, Any], ...] = ()
         self.now_ms = 0
         self.started_ms = 0
@@ -138,7 +162,7 @@ class RunContext:
 
     # Commands ---------------------------------------------------------------------------------------------------------
 
-    def ask(self, command: Command, waiter: ActivityHandle[Any] | LoopTimer | None = None) -> Asked:
+    def ask(self, command: Command, waiter: Waiter | None = None) -> Asked:
         """Note one command of the running activation. Raises in a query and in a run that has left memory."""
         self.check_may_ask()
         asked = Asked(command, waiter, self.loop.current_path())
@@ -188,6 +212,9 @@ class RunContext:
             )
         if self.dead or self.read_only is not None:
             self._refuse()
+        scope = current_scope.get() if self.scoped else None
+        if scope is not None:
+            options = _bounded(options, scope.deadline_ms(), self.now_ms)
         if priority is None and not limits and self.priority is None:
             command = ScheduleActivity(activity_type, args, options, task_queue, idempotency_key)
         else:
@@ -199,6 +226,8 @@ class RunContext:
         if self.replaying:
             asked.where = where()
         self.asked.append(asked)
+        if scope is not None:
+            scope.note(handle)
         return handle
 
     def _is_full(self) -> bool:
@@ -236,6 +265,31 @@ class RunContext:
             self.withdrawals += 1
         elif self.timers.pop(timer.event_id, None) is not None:
             self.ask(events.CancelTimer(timer.event_id))
+
+    def start_deadline(self, passed: Callable[[], None], at_ms: int) -> LoopTimer:
+        """Have a block told at that time, which lies ahead."""
+        timer = LoopTimer(at_ms / 1000, passed, (), Context(), self)
+        timer.fire_at_ms = at_ms
+        timer.scheduled_command = self.ask(events.StartTimer(at_ms - self.now_ms, at_ms, "deadline"), timer)
+        return timer
+
+    # Phases -----------------------------------------------------------------------------------------------------------
+
+    def begin_phase(self, begun: events.BeginPhase) -> PhaseMark:
+        mark = PhaseMark()
+        mark.asked = self.ask(begun, mark)
+        return mark
+
+    def end_phase(self, mark: PhaseMark) -> None:
+        if self.dead or self.read_only is _GENERATOR:
+            return
+        if mark.asked is not None:
+            mark.asked.withdrawn = True
+            mark.asked = None
+            self.withdrawals += 1
+        elif mark.event_id:
+            self.ask(events.EndPhase(mark.event_id))
+            mark.event_id = 0
 
     # Async generators that nobody iterates any more -------------------------------------------------------------------
 
@@ -351,6 +405,16 @@ class RunContext:
     def draw_generator(self, caller: str, name: str | None) -> random.Random:
         self.check_may_ask()
         return self.draws.generator(self.loop.current_path(), caller, name)
+
+
+def _bounded(options: events.ActivityOptions, deadline_ms: int | None, now_ms: int) -> events.ActivityOptions:
+    """The options of an activity that must be over by the deadline of the block that it is in."""
+    if deadline_ms is None:
+        return options
+    left_ms = max(1, deadline_ms - now_ms)
+    if options.schedule_to_close_ms is not None and options.schedule_to_close_ms <= left_ms:
+        return options
+    return msgspec.structs.replace(options, schedule_to_close_ms=left_ms)
 
 
 def _may_not_act(what: str) -> ForbiddenCallError:

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 from pledger.errors import ForbiddenCallError
 from pledger.history.times import DURATION_MS_MAX
 from pledger.machine.generators import Generators
+from pledger.machine.scoping import current_scope
 
 if TYPE_CHECKING:
     from asyncio.events import _ProtocolFactory  # noqa: F401 - names the type in signatures inherited unchanged
@@ -309,6 +310,10 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         task = WorkflowTask(coroutine, loop=self, path=path, name=name, context=context)
         if not looked_after:
             task.add_done_callback(self._task_ended)
+        if self.owner.scoped:
+            scope = current_scope.get() if context is None else context.get(current_scope)
+            if scope is not None:
+                scope.note(task)
         tasks = self._tasks
         tasks.append(task)
         if len(tasks) > self._tasks_limit:

@@ -21,8 +21,10 @@ from pledger.machine.identity import RunIdentity
 #: Characters of a value that an error shows.
 VALUE_MAX: Final = 200
 
+_PHASES: Final = (events.BeginPhase, events.EndPhase)
 
-def what_it_is(command: Command) -> Hashable:
+
+def what_it_is(command: Command) -> Hashable:  # noqa: C901 - a case for each kind
     """Kind, name and input of a command: two commands that are equal in this are the same to a replay."""
     match command:
         case events.ScheduleActivity():
@@ -35,6 +37,10 @@ def what_it_is(command: Command) -> Hashable:
             return ("cancel timer", command.started_event_id)
         case events.RecordPatch():
             return ("patch", command.patch_id)
+        case events.BeginPhase():
+            return ("phase", command.kind, command.name, command.owner, command.deadline_ms)
+        case events.EndPhase():
+            return ("end of a phase", command.begun_event_id)
         case events.CompleteRun():
             return ("complete", command.result)
         case events.FailRun():
@@ -52,6 +58,8 @@ def kind_and_name(command: Command) -> Hashable:
             return ("activity", command.activity_type)
         case events.StartTimer():
             return ("timer",)
+        case events.BeginPhase():
+            return ("phase", command.kind, command.name)
         case events.CompleteRun():
             return ("complete",)
         case events.FailRun():
@@ -74,6 +82,10 @@ def in_words(command: Command) -> str:
             return f"{name} of event {command.started_event_id}"
         case events.RecordPatch():
             return f"{name} {command.patch_id!r}"
+        case events.BeginPhase():
+            return f"{name} {command.name!r}"
+        case events.EndPhase():
+            return f"{name} of event {command.begun_event_id}"
         case events.FailRun() | events.CancelRun():
             return f"{name} with {command.failure.type}"
         case _:
@@ -114,7 +126,8 @@ def match(
 
     first_event_id: that of recorded[0]. is_same_code: the code that asks made the record: inputs must agree too.
     continues: the record of the activation goes on; the second of what is returned is then the rest of what was asked
-    for, in the order of its record. Otherwise there must be no rest.
+    for, in the order of its record. Otherwise it can only be phases: code that names more of them than what made the
+    record carries it on.
     """
     if len(recorded) == 1 == len(asked) and what_it_is(recorded[0]) == what_it_is(asked[0].command):
         return asked, ()
@@ -136,6 +149,8 @@ def match(
         left = [one for one in asked if id(one) not in taken]
         if None not in partners:
             break
+    # Nothing depends on a phase, nor on one that the code does not name any more.
+    partners = [each or _phase(command) for each, command in zip(partners, recorded, strict=True)]
     if None in partners:
         missing = partners.index(None)
         raise mismatch(
@@ -144,9 +159,14 @@ def match(
             recorded=in_words(recorded[missing]),
             replayed=left[0] if left else None,
         )
-    if left and not continues:
+    beyond = [] if continues else [one for one in left if type(one.command) not in _PHASES]
+    if beyond:
         raise mismatch(identity, event_id=first_event_id + len(recorded), recorded=None, replayed=in_order(left)[0])
     return [one for one in partners if one is not None], in_order(left)
+
+
+def _phase(command: Command) -> Asked | None:
+    return Asked(command, None, ()) if type(command) in _PHASES else None
 
 
 def _no_longer_named(recorded: Sequence[Command], asked: Sequence[Asked]) -> list[Asked]:

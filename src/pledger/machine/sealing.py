@@ -13,15 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from pledger.history import events
 from pledger.machine import closing, replay
-from pledger.machine.context import ActivityHandle, Asked
+from pledger.machine.context import ActivityHandle, Asked, PhaseMark
 
 if TYPE_CHECKING:
     import asyncio
 
     from pledger.history.events import Command
     from pledger.history.transition import Transition
-    from pledger.machine.context import RunContext
-    from pledger.machine.loop import LoopTimer
+    from pledger.machine.context import RunContext, Waiter
     from pledger.machine.machine import Machine
 
 
@@ -70,8 +69,9 @@ def pair(
     continues: bool,
 ) -> None:
     """The same on replay: the recorded commands, each with who asked for it. Raises NondeterminismError."""
-    asked = _match(machine, recorded, _asked(machine, context, main), first_event_id, continues=continues)
-    _file_all(machine, context, asked, recorded, first_event_id)
+    asked = _asked(machine, context, main)
+    taken = _match(machine, context, recorded, asked, first_event_id, continues=continues)
+    _file_all(machine, context, taken, recorded, first_event_id)
 
 
 def pair_more(machine: Machine, context: RunContext, transition: Transition) -> bool:
@@ -83,7 +83,7 @@ def pair_more(machine: Machine, context: RunContext, transition: Transition) -> 
             machine.unrecorded = ()
             return False
         raise replay.mismatch(machine.identity, event_id=first, recorded=None, replayed=machine.unrecorded[0])
-    asked = _match(machine, transition.commands, machine.unrecorded, first, continues=transition.continues)
+    asked = _match(machine, context, transition.commands, machine.unrecorded, first, continues=transition.continues)
     _file_all(machine, context, asked, transition.commands, first)
     return True
 
@@ -93,6 +93,8 @@ def _asked(machine: Machine, context: RunContext, main: asyncio.Task[Any] | None
     asked = context.asked
     if asked:
         context.asked = []
+    if context.late:
+        asked, context.late = [*context.late, *asked], []
     if context.withdrawals:
         context.withdrawals = 0
         asked = [one for one in asked if not one.withdrawn]
@@ -117,10 +119,17 @@ def _kept(machine: Machine, context: RunContext, asked: list[Asked]) -> list[Ask
 
 
 def _match(
-    machine: Machine, recorded: Sequence[Command], asked: Sequence[Asked], first_event_id: int, *, continues: bool
+    machine: Machine,
+    context: RunContext,
+    recorded: Sequence[Command],
+    asked: Sequence[Asked],
+    first_event_id: int,
+    *,
+    continues: bool,
 ) -> Sequence[Asked]:
-    """For each recorded command who asked for it. What nobody recorded is unrecorded, where the record continues."""
-    taken, machine.unrecorded = replay.match(
+    """For each recorded command who asked for it. What nobody recorded is unrecorded, where the record continues; else
+    it can only be phases, which are asked for again."""
+    taken, left = replay.match(
         recorded,
         asked,
         first_event_id=first_event_id,
@@ -128,6 +137,9 @@ def _match(
         is_same_code=machine.is_same_code,
         continues=continues,
     )
+    machine.unrecorded = left if continues else ()
+    if left and not continues:
+        context.late = [*context.late, *left]
     return taken
 
 
@@ -137,12 +149,15 @@ def _file_all(
     for event_id, one in enumerate(asked, first_event_id):
         if one.waiter is not None:
             _file(machine, context, one.waiter, event_id, commands[event_id - first_event_id])
+        elif type(one.command) is events.BeginPhase:
+            # The code does not name this phase any more: it is over once somebody can record that.
+            context.late.append(Asked(events.EndPhase(event_id), None, ()))
 
 
 def _file(
     machine: Machine,
     context: RunContext,
-    waiter: ActivityHandle[Any] | LoopTimer,
+    waiter: Waiter,
     event_id: int,
     command: Command,
 ) -> None:
@@ -153,6 +168,8 @@ def _file(
         waiter.asked = None
         waiter.command = command
         context.activities[event_id] = waiter
+    elif isinstance(waiter, PhaseMark):
+        waiter.asked = None
     else:
         assert isinstance(command, events.StartTimer)
         waiter.scheduled_command = None
