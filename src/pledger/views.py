@@ -28,7 +28,7 @@ from pledger.engine.port.records import (
 )
 from pledger.history import payloads, view
 from pledger.history.placement import LimitRule
-from pledger.history.state import RunState
+from pledger.history.state import OpenPhase, RunState
 from pledger.history.times import utc
 from pledger.history.transition import Transition
 from pledger.history.view import HistoryEvent, numbered
@@ -36,6 +36,7 @@ from pledger.machine import guards
 from pledger.machine.definitions import WorkflowDefinition
 from pledger.machine.identity import RunIdentity
 from pledger.machine.machine import Machine
+from pledger.waiting import WaitingFor, waiting_for
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +244,17 @@ class Description:
     pauses: tuple[PauseSummary, ...] = ()
     places: tuple[PlaceRow, ...] = ()
     dependencies: Mapping[str, DependencySummary] = field(default_factory=dict)
+
+    @property
+    def waiting_for(self) -> WaitingFor | None:
+        """In one answer: what it waits for, since when, who must act, and what wakes it; None once it is closed."""
+        return waiting_for(self)
+
+    @property
+    def overdue(self) -> tuple[OpenPhase, ...]:
+        """The phases and named waits whose deadline has passed, the outermost first."""
+        now_ms = round(self.now.timestamp() * 1000)
+        return tuple(each for each in self.state.phases.values() if each.is_overdue(now_ms))
 
 
 @dataclass(frozen=True, slots=True)

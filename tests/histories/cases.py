@@ -13,7 +13,7 @@ from pledger.client import History
 from pledger.engine.limits import Limits
 from pledger.testing import Caller, replay
 from pledger.testing.journal import Then
-from tests.histories import models, shop
+from tests.histories import blocks, models, shop
 from tests.histories import workflows as w
 
 FOLDER = Path(__file__).parent
@@ -105,6 +105,16 @@ async def terminate(caller: Caller) -> None:
     await caller.terminate("an operator has had enough")
 
 
+async def stop(caller: Caller) -> None:
+    await asyncio.sleep(10)
+    await caller.signal(blocks.Stoppable.stop, message_id="stop")
+
+
+async def answer(caller: Caller) -> None:
+    await asyncio.sleep(10)
+    await caller.signal(blocks.Phases.say, "yes", message_id="answer")
+
+
 CASES = [
     Case("sequence", w.sequence, (3,)),
     Case("fan-out", w.fan_out, (4,)),
@@ -146,6 +156,11 @@ CASES = [
     Case("shielded-clean-up", w.shielded_clean_up, (), cancel_twice),
     Case("steps-in-transactions", shop.steps_in_transactions, (["chair", "table", "bed"],), activities=shop.ACTIVITIES),
     Case("secrets-by-reference", shop.secrets_by_reference, (Secret("bank-key"),), activities=shop.ACTIVITIES),
+    Case("deadlines", blocks.deadlines),
+    Case("scope-cancelled", blocks.Stoppable, (), stop),
+    Case("shield", blocks.shielded, (), cancel_twice),
+    Case("race", blocks.race, activities=[blocks.patient]),
+    Case("phases", blocks.Phases, (), answer),
 ]
 
 

@@ -14,6 +14,7 @@ from pledger.testing.journal import Beside, Then
 from tests.reference import crowded as c
 from tests.reference import depending as d
 from tests.reference import further as f
+from tests.reference import scoped
 from tests.reference import shop as s
 from tests.reference import workflows as w
 
@@ -147,6 +148,7 @@ FURTHER = [
     ),
     Case("early-mail", f.Ledgered, (3,), enter_three, early=True),
     Case("asked", f.Ledgered, (2,), ask_between),
+    Case("bounded", scoped.bounded, ("one",)),
 ]
 
 #: Of `depending.py`. They need its activities, which only simulations with these cases have.

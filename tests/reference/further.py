@@ -12,6 +12,7 @@ from datetime import timedelta
 from pledger import Limit, Priority, activity, workflow
 from pledger.errors import ActivityError, ApplicationError
 from pledger.errors import TimeoutError as TimedOutError
+from tests.reference import scoped
 from tests.reference.activities import ONCE, QUICK, linger, plain_step, step
 
 SECOND = timedelta(seconds=1)
@@ -255,7 +256,7 @@ class Ledgered:
         return len(self.lines)
 
 
-ACTIVITIES = [stumble, slow, silent, hopeless, unattended, measure, reply, fetch, serve]
+ACTIVITIES = [stumble, slow, silent, hopeless, unattended, measure, reply, fetch, serve, *scoped.ACTIVITIES]
 WORKFLOWS = [
     stumbling,
     timing_out,
@@ -269,4 +270,5 @@ WORKFLOWS = [
     failing,
     endless,
     Ledgered,
+    *scoped.WORKFLOWS,
 ]

@@ -247,6 +247,10 @@ TRUTHS: dict[str, Truth] = {
     "outlasted": ends(None, "one", status="timed_out"),
     "early-mail": _ledgered(3),
     "asked": _ledgered(2),
+    "bounded": both(
+        between(["after one", "undo one"], ["in time one", "after one", "undo one"], "completed"),
+        lambda ending: _differs("the result", ending.value, _BLOCKS),
+    ),
     "booking": ends_with_receipts(*_numbered("book", 5), *_numbered("track", 5)),
     "selling": ends_with_receipts("before", "stubborn", *_numbered("article", 2)),
     "selling-in-time": _sold_in_time,
@@ -266,4 +270,5 @@ TRUTHS: dict[str, Truth] = {
 }
 _BOTH_ENDS = {"ActivityError", "CancelledError"}
 _ONCE = ("start_to_close", "heartbeat")
+_BLOCKS = ["deadline", "won", "cancelled", "completed_late", "cancelled", "deadline"]
 _SET_APART = ["before", "apart", "after"]

@@ -18,6 +18,7 @@ from pledger.engine.port.records import AttemptRecord, Message, PlaceRow
 from pledger.history import failures
 from pledger.history.failures import Failure
 from pledger.history.times import utc
+from pledger.waiting import WaitingFor
 
 
 def to_json(value: Any) -> str:
@@ -126,6 +127,8 @@ def run_in_full(run: Description, entries: list[Entry], waits: list[Wait]) -> di
         "failure": _failure(run.state.failure),
         "owner": owner,
         "deadline": _iso_ms(deadline_ms),
+        "waiting_for": _waiting_for(run.waiting_for),
+        "overdue": [each.begun.name for each in run.overdue],
         "waits": [_wait(each, owner) for each in waits],
         "timeline": [_entry(each) for each in entries],
         "inbox": [_message(each) for each in run.inbox],
@@ -137,6 +140,14 @@ def run_in_full(run: Description, entries: list[Entry], waits: list[Wait]) -> di
     }
 
 
+def _waiting_for(waiting: WaitingFor | None) -> dict[str, Any] | None:
+    if waiting is None:
+        return None
+    plain = {name: getattr(waiting, name) for name in WaitingFor.__slots__}
+    times = {name: _iso(plain[name]) for name in ("since", "wakes_at", "deadline")}
+    return {**plain, **times, "text": str(waiting)}
+
+
 def _wait(wait: Wait, owner: str | None) -> dict[str, Any]:
     return {
         "kind": wait.kind,
@@ -145,7 +156,7 @@ def _wait(wait: Wait, owner: str | None) -> dict[str, Any]:
         "event_id": wait.event_id,
         "needs_help": wait.needs_help,
         "deadline": _iso_ms(wait.deadline_ms),
-        "owner": owner,
+        "owner": wait.owner or owner,
     }
 
 

@@ -20,6 +20,7 @@ from pledger.cli.waits import Wait, owner_and_deadline, waits
 from pledger.client import Description
 from pledger.engine.port.records import AttemptRecord
 from pledger.ops.archived import find_archived
+from pledger.waiting import WaitingFor
 
 T = TypeVar("T")
 Row: TypeAlias = tuple[Words, Words, Words, Words, Words]
@@ -118,6 +119,9 @@ class _View:
             pairs["deadline"] = "none"
         elif summary.closed is None and deadline_ms is not None:
             pairs["deadline"] = f"{self._moment(deadline_ms)} ({words.distance(deadline_ms, self._now_ms)})"
+        waiting = run.waiting_for if self._archive is None else None
+        if waiting is not None:
+            pairs["in short"] = Styled(self._seen(words.one_line(str(waiting), _LINE_CHARS)), _style_of(waiting))
         self._output.table((), [(Styled(name, "dim"), value) for name, value in pairs.items()])
         self._output.lines("")
 
@@ -198,6 +202,10 @@ class _View:
 
     def _time(self, ms: int) -> Words:
         return Styled(words.fine_moment(ms, self._now_ms), "dim")
+
+
+def _style_of(waiting: WaitingFor) -> str:
+    return "yellow" if waiting.overdue or waiting.problem is not None or waiting.waker == "person" else ""
 
 
 def _row_of_more(left_out: int) -> Row:

@@ -45,6 +45,7 @@ class Wait:
 
     until_ms: when it is over by itself, or None. event_id: what asked for it, or None. needs_help: nothing will happen
     before a person does something. deadline_ms: when it is over whatever happens, or None: it may last for ever.
+    owner: who must act in it, where the code names somebody.
     """
 
     kind: Kind
@@ -53,6 +54,7 @@ class Wait:
     event_id: int | None = None
     needs_help: bool = False
     deadline_ms: int | None = None
+    owner: str | None = None
 
 
 def owner_and_deadline(run: Description) -> tuple[str | None, int | None]:
@@ -77,6 +79,7 @@ def waits(run: Description) -> list[Wait]:
     else:
         found = [
             *_pauses(run, now_ms),
+            *_phases(run, now_ms),
             *_reasons(run, now_ms),
             *_not_handled(run),
             *_deadline(deadline_ms, now_ms),
@@ -105,6 +108,24 @@ def _pauses(run: Description, now_ms: int) -> Iterator[Wait]:
             yield Wait("pause", f"{said}, and that is being lifted: {pace}")
 
 
+def _phases(run: Description, now_ms: int) -> Iterator[Wait]:
+    """What its code says of the stage that it is in, and of what it waits for there; one that is overdue needs help."""
+    for event_id, phase in run.state.phases.items():
+        begun = phase.begun
+        what = "waits for" if begun.kind == "wait" else "is in phase"
+        since = f"since {words.moment(phase.begun_ms, now_ms)}"
+        owner = "" if begun.owner is None else f"; {words.one_line(begun.owner, _MESSAGE_CHARS)} must act"
+        due = ""
+        if begun.deadline_ms is not None:
+            when = words.moment(begun.deadline_ms, now_ms)
+            late_ms = now_ms - begun.deadline_ms
+            due = f", overdue by {words.duration(late_ms)}" if late_ms >= 0 else f", due by {when}"
+        text = f"{what} {words.one_line(begun.name, _MESSAGE_CHARS)} {since}{due}{owner}"
+        ends_ms = begun.deadline_ms if begun.raises else None
+        is_overdue = phase.is_overdue(now_ms)
+        yield Wait("phase", text, None, event_id, needs_help=is_overdue, deadline_ms=ends_ms, owner=begun.owner)
+
+
 def _reasons(run: Description, now_ms: int) -> Iterator[Wait]:
     """What comes next by itself or from outside."""
     tasks = {task.event_id: task for task in run.pending}
@@ -116,18 +137,23 @@ def _reasons(run: Description, now_ms: int) -> Iterator[Wait]:
     for event_id, timer in sorted(run.state.timers.items(), key=lambda each: each[1].fire_at_ms):
         when = f"{words.moment(timer.fire_at_ms, now_ms)} ({words.distance(timer.fire_at_ms, now_ms)})"
         verb = "sleeps until" if timer.fire_at_ms > now_ms else "has slept until"
+        if timer.is_deadline:
+            verb = "is in a block that must end by"
         yield Wait("timer", f"{verb} {when}", timer.fire_at_ms, event_id, deadline_ms=timer.fire_at_ms)
     # The start is a message too, and said above.
     for message in (each for each in run.inbox if each.kind != "start"):
         what = f"the signal {words.printable(message.name)}" if message.kind == "signal" else "the request to cancel"
         yield Wait("inbox", f"has still to take {what}, accepted {words.distance(message.sent_ms, now_ms)}", now_ms)
-    if run.last_event and not (run.state.activities or run.state.timers or run.inbox):
+    is_woken = any(not timer.is_deadline for timer in run.state.timers.values())
+    if run.last_event and not (run.state.activities or is_woken or run.inbox):
         yield _nothing_pending(run, now_ms)
 
 
 def _nothing_pending(run: Description, now_ms: int) -> Wait:
     if run.due is not None and words.milliseconds(run.due) <= now_ms:
         return Wait("worker", "is ready to go on", now_ms)
+    if run.state.timers:
+        return Wait("message", "waits for a message")
     deadline = "" if run.state.deadline_ms is not None else ", and has no deadline"
     return Wait("message", f"waits for a message: nothing else can wake it{deadline}")
 

@@ -155,14 +155,14 @@ class BeginPhase(Event, tag=61, frozen=True, omit_defaults=True):
     code depends on it.
 
     kind: "phase" or "wait". owner: who must act, a person or a team, or None. deadline_ms: when it should be over, or
-    None; after that it is overdue, and nothing else. raises: whether the code is told then, by a timer of its own.
+    None; after that it is overdue, and nothing else. raises: True where the code is told then, by a timer of its own.
     """
 
     name: str
     kind: str = "phase"
     owner: str | None = None
     deadline_ms: int | None = None
-    raises: bool = False
+    raises: bool | None = None
 
 
 class EndPhase(Event, tag=62, frozen=True):

@@ -161,7 +161,7 @@ def match(
         )
     beyond = [] if continues else [one for one in left if type(one.command) not in _PHASES]
     if beyond:
-        raise mismatch(identity, event_id=first_event_id + len(recorded), recorded=None, replayed=in_order(left)[0])
+        raise mismatch(identity, event_id=first_event_id + len(recorded), recorded=None, replayed=in_order(beyond)[0])
     return [one for one in partners if one is not None], in_order(left)
 
 
