@@ -9,6 +9,7 @@ is right, whatever dies meanwhile, and `expected` knows it without running anyth
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any, Final, TypeAlias
@@ -76,11 +77,12 @@ _LEAVES = (
 def _composed(inner: st.SearchStrategy[Program]) -> st.SearchStrategy[Program]:
     some = st.lists(inner, min_size=1, max_size=3)
     return st.one_of(
-        st.tuples(st.sampled_from(["sequence", "gather", "group", "race", "each", "lock"]), some).map(
+        st.tuples(st.sampled_from(["sequence", "gather", "group", "race", "first", "each", "lock"]), some).map(
             lambda made: [made[0], *made[1]]
         ),
-        st.tuples(st.sampled_from(["within", "caught", "shielded"]), inner).map(list),
-        st.tuples(st.sampled_from(["expiring", "stopped"]), inner, _DELAYS).map(list),
+        st.tuples(st.sampled_from(["within", "caught", "shielded", "bounded", "phased"]), inner).map(list),
+        st.tuples(st.sampled_from(["expiring", "stopped", "overdue", "scoped"]), inner, _DELAYS).map(list),
+        st.tuples(st.just("kept"), inner, _DELAYS).map(list),
         st.tuples(st.just("finally"), inner, inner).map(list),
     )
 
@@ -108,9 +110,9 @@ def expected(program: Program) -> Any:
             return _caught(["sequence", *rest])
         case "each":
             return sorted((_caught(each) for each in rest), key=repr)
-        case "within" | "shielded":
+        case "within" | "shielded" | "bounded" | "phased":
             return expected(rest[0])
-        case "caught":
+        case "caught" | "kept":
             return _caught(rest[0])
         case "finally":
             expected(rest[1])
@@ -229,6 +231,47 @@ class Interpreter:
             return "expiring"
         return "it did not expire"
 
+    async def bounded(self, program: Program) -> Any:
+        async with workflow.deadline(timedelta(seconds=LONG_S)):
+            return await self.do(program)
+
+    async def phased(self, program: Program) -> Any:
+        async with workflow.phase("phased", owner="ada", deadline=timedelta(seconds=LONG_S), overdue="raise"):
+            return await self.do(program)
+
+    async def overdue(self, program: Program, delay_ms: int) -> str:
+        """A deadline that passes, whatever the program has done by then."""
+        try:
+            async with workflow.deadline(timedelta(milliseconds=delay_ms)):
+                task = asyncio.create_task(self.caught(program))
+                await workflow.wait_condition(lambda: False, name="never")
+        except TimeoutError:
+            await asyncio.gather(task, return_exceptions=True)
+            return "overdue"
+        return "it was not overdue"
+
+    async def scoped(self, program: Program, delay_ms: int) -> str:
+        async with workflow.scope() as block:
+            asyncio.get_running_loop().call_later(delay_ms / 1000, block.cancel)
+            await asyncio.gather(self.caught(program), workflow.wait_condition(lambda: False))
+        return "scoped" if block.cancelled else "it was not cancelled"
+
+    async def kept(self, program: Program, delay_ms: int) -> Any:
+        """Shielded against a deadline that has passed, or has not, when it ends."""
+        found: list[Any] = []
+
+        async def keep() -> None:
+            found.append(await self.caught(program))
+
+        with contextlib.suppress(TimeoutError):
+            async with workflow.deadline(timedelta(milliseconds=delay_ms)):
+                await workflow.shield(keep())
+        return found[0]
+
+    async def first(self, *programs: Program) -> str:
+        await workflow.first_of(*(self.caught(each) for each in programs))
+        return "first"
+
     async def stopped(self, program: Program, delay_ms: int) -> str:
         task = asyncio.create_task(self.caught(program))
         await asyncio.sleep(delay_ms / 1000)
@@ -276,6 +319,12 @@ _DO: Final[dict[str, Callable[..., Awaitable[Any]]]] = {
     "caught": Interpreter.caught,
     "expiring": Interpreter.expiring,
     "stopped": Interpreter.stopped,
+    "bounded": Interpreter.bounded,
+    "phased": Interpreter.phased,
+    "overdue": Interpreter.overdue,
+    "scoped": Interpreter.scoped,
+    "kept": Interpreter.kept,
+    "first": Interpreter.first,
     "shielded": Interpreter.shielded,
     "finally": Interpreter.in_the_end,
 }

@@ -54,6 +54,21 @@ async def fulfil(order: int) -> int:
     return order
 
 
+@workflow.defn
+async def in_blocks(order: int) -> str:
+    async with workflow.deadline(SOON) as block, workflow.scope() as scope:
+        assert_type(block, workflow.Deadline)
+        scope.cancel()
+    async with workflow.phase("packing", owner="ada", deadline=SOON, overdue="raise"):
+        assert_type(await workflow.shield(charge(order)), str)
+    workflow.phase("packing", overdue="shout")  # type: ignore[arg-type]
+    workflow.deadline(30)  # type: ignore[arg-type]
+    race = await workflow.first_of(charge(order), other=charge(order))
+    assert_type(race, workflow.Race[str])
+    assert_type(race["other"].result, str | None)
+    return race.result
+
+
 @workflow.defn(name="Order", deadline=timedelta(days=2))
 class Order:
     @workflow.init

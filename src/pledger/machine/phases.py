@@ -72,7 +72,9 @@ class Described:
 
     def begin(self, context: RunContext) -> PhaseMark:
         deadline_ms = when_ms(self.at, context.now_ms)
-        return context.begin_phase(events.BeginPhase(self.name, self.kind, self.owner, deadline_ms, self.raises or None))
+        return context.begin_phase(
+            events.BeginPhase(self.name, self.kind, self.owner, deadline_ms, self.raises or None)
+        )
 
 
 def _named(given: object, what: str) -> str:

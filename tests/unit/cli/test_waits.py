@@ -294,3 +294,66 @@ def test_a_pause_says_who_why_since_when_and_how_it_ends() -> None:
     ]
     assert [each.needs_help for each in found[:3]] == [True, True, False]
     assert not any("no worker takes it" in each.text for each in found)
+
+
+# Phases, named waits and the answer in one line -----------------------------------------------------------------------
+
+
+def staged(*, deadline_s: int = 5) -> Run:
+    phase = events.BeginPhase("picking", "phase", "warehouse", BEGIN_MS + deadline_s * 1000)
+    wait = events.BeginPhase("a free table", "wait", "shift lead", BEGIN_MS + 60_000, raises=True)
+    return Run().then(0, START, phase).then(1, events.SignalReceived("go", b"[]", "m1"), wait, timer(59, at_s=1))
+
+
+def test_a_phase_says_who_must_act_and_a_late_one_asks_for_help() -> None:
+    run = staged().describe(9, workers=(worker(),))
+    picking, table, *_ = waits(run)
+    assert picking.text == "is in phase picking since 18:40:00, overdue by 4.0 s; warehouse must act"
+    assert (picking.needs_help, picking.owner, picking.deadline_ms) == (True, "warehouse", None)
+    assert table.text == "waits for a free table since 18:40:01, due by 18:41:00; shift lead must act"
+    assert (table.needs_help, table.deadline_ms) == (False, BEGIN_MS + 60_000)
+    assert [each.begun.name for each in run.overdue] == ["picking"]
+
+
+def test_a_deadline_of_a_block_is_no_sleep_and_wakes_nothing_that_is_waited_for() -> None:
+    at_ms = BEGIN_MS + 60_000
+    run = Run().then(0, START, events.StartTimer(60_000, at_ms, "deadline")).describe(9, workers=(worker(),))
+    assert texts(run) == ["is in a block that must end by 18:41:00 (in 51 s)", "waits for a message"]
+
+
+def in_short(run: Description) -> str:
+    return str(run.waiting_for)
+
+
+def test_in_one_line_what_since_when_who_and_what_wakes_it() -> None:
+    open_ones = {
+        "waits for a worker to start it since 2026-11-29 18:40:00Z; nobody is named to act; a worker wakes it; "
+        "no deadline; no live worker serves task queue 'default'": Run().describe(1, due=at(0)),
+        "waits for activity 'charge_card' since 2026-11-29 18:40:00Z; nobody is named to act; an activity wakes it at "
+        "2026-11-29 18:40:12Z; no deadline": Run()
+        .then(0, START, schedule())
+        .task(2, due_s=12)
+        .describe(9, workers=(worker(),)),
+        "waits for its timer since 2026-11-29 18:40:00Z; nobody is named to act; a timer wakes it at "
+        "2026-11-29 18:41:00Z; no deadline": Run().then(0, START, timer(60)).describe(9, workers=(worker(),)),
+        "waits for a message since 2026-11-29 18:40:00Z; nobody is named to act; a message wakes it; no deadline; "
+        "no live worker serves task queue 'default' since 2026-11-29 18:41:00Z": Run()
+        .then(0, START)
+        .describe(90, workers=(worker(live=False),)),
+        "waits for 'a free table' since 2026-11-29 18:40:01Z; in phase 'picking'; shift lead must act; a timer "
+        "wakes it at 2026-11-29 18:41:00Z; due by 2026-11-29 18:41:00Z": staged().describe(9, workers=(worker(),)),
+    }
+    for told, run in open_ones.items():
+        assert in_short(run) == told
+    assert Run().then(0, START, events.CompleteRun(b"1")).describe(5).waiting_for is None
+
+
+def test_what_stands_still_waits_for_a_person() -> None:
+    block = {"reason": "bug", "type": "KeyError", "message": "x", "traceback": "", "at_ms": BEGIN_MS, "event_id": 2}
+    blocked = Run().then(0, START, schedule()).describe(9, blocked=block).waiting_for
+    assert blocked is not None
+    assert (blocked.what, blocked.waker) == ("a person: it is blocked by KeyError", "person")
+    pause = PauseSummary("queue", "default", "the model is wrong", "ada", at(3))
+    paused = Run().then(0, START, schedule()).describe(9, pauses=(pause,)).waiting_for
+    assert paused is not None
+    assert paused.what == "a person: it is paused by ada (the model is wrong)"
