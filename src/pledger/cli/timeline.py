@@ -149,7 +149,7 @@ class _Builder:
             case events.StartTimer():
                 entry = self.by_event[self._event_id] = self._add("timer")
                 entry.delay_ms, entry.due_ms = command.delay_ms, command.fire_at_ms
-                entry.is_deadline = command.purpose == "deadline"
+                entry.is_deadline = type(command) is events.StartDeadline
             case events.CancelTimer():
                 self._end(command.started_event_id, "cancelled")
             case events.RecordPatch():

@@ -126,13 +126,16 @@ class CancelActivity(Event, tag=22, frozen=True):
     scheduled_event_id: int
 
 
-class StartTimer(Event, tag=23, frozen=True, omit_defaults=True):
-    """delay_ms counts from the transition's time; fire_at_ms is that sum, so that nothing has to add it again.
-    purpose: "deadline" of one that ends a block when it fires; None of one that is waited for."""
+class StartTimer(Event, tag=23, frozen=True):
+    """delay_ms counts from the transition's time; fire_at_ms is that sum, so that nothing has to add it again."""
 
     delay_ms: int
     fire_at_ms: int
-    purpose: str | None = None
+
+
+class StartDeadline(StartTimer, tag=63, frozen=True):
+    """A timer that ends a block of the code when it fires, where others are waited for. To a replay it is one like all
+    others: code may go over from `asyncio.timeout` to `workflow.deadline` under open runs."""
 
 
 class CancelTimer(Event, tag=24, frozen=True):
@@ -150,7 +153,7 @@ class RecordPatch(Event, tag=25, frozen=True):
     is_deprecated: bool | None = None
 
 
-class BeginPhase(Event, tag=61, frozen=True, omit_defaults=True):
+class BeginPhase(Event, tag=61, frozen=True):
     """The run is in a phase of its work from here on, or in a wait that its code has named. For those who look: no
     code depends on it.
 
@@ -199,6 +202,7 @@ Command: TypeAlias = (
     ScheduleActivity
     | CancelActivity
     | StartTimer
+    | StartDeadline
     | CancelTimer
     | RecordPatch
     | BeginPhase
@@ -213,6 +217,7 @@ PAST_TENSE: dict[type[Event], str] = {
     ScheduleActivity: "ActivityScheduled",
     CancelActivity: "ActivityCancelRequested",
     StartTimer: "TimerStarted",
+    StartDeadline: "DeadlineStarted",
     CancelTimer: "TimerCancelled",
     RecordPatch: "PatchRecorded",
     BeginPhase: "PhaseBegun",

@@ -150,7 +150,7 @@ def _failed(state: RunState, event: events.ActivityFailed) -> None:
 
 
 def _timer(state: RunState, event: events.StartTimer) -> None:
-    state.timers[state.last_event] = PendingTimer(state.last_ms, event.fire_at_ms, event.purpose == "deadline")
+    state.timers[state.last_event] = PendingTimer(state.last_ms, event.fire_at_ms, type(event) is events.StartDeadline)
 
 
 def _fired(state: RunState, event: events.TimerFired) -> None:
@@ -226,6 +226,7 @@ _APPLY: dict[type[Event], Callable[[RunState, Any], None]] = {
     events.ScheduleActivity: _scheduled,
     events.CancelActivity: _activity_cancel,
     events.StartTimer: _timer,
+    events.StartDeadline: _timer,
     events.CancelTimer: _timer_cancelled,
     events.RecordPatch: _patch,
     events.BeginPhase: _phase_begun,

@@ -270,7 +270,7 @@ class RunContext:
         """Have a block told at that time, which lies ahead."""
         timer = LoopTimer(at_ms / 1000, passed, (), Context(), self)
         timer.fire_at_ms = at_ms
-        timer.scheduled_command = self.ask(events.StartTimer(at_ms - self.now_ms, at_ms, "deadline"), timer)
+        timer.scheduled_command = self.ask(events.StartDeadline(at_ms - self.now_ms, at_ms), timer)
         return timer
 
     # Phases -----------------------------------------------------------------------------------------------------------

@@ -308,7 +308,7 @@ async def shield(awaitable: Awaitable[T]) -> T:
     else:
         outside = copy_context()
         outside.run(current_scope.set, None)
-        inner = context.loop.create_task(_as_coroutine(awaitable), context=outside)
+        inner = context.loop.create_task(as_coroutine(awaitable), context=outside)
     cancelled = await until_ended([inner])
     if cancelled is not None:
         if inner.cancelled() or inner.exception() is None:

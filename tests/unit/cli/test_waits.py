@@ -317,7 +317,7 @@ def test_a_phase_says_who_must_act_and_a_late_one_asks_for_help() -> None:
 
 def test_a_deadline_of_a_block_is_no_sleep_and_wakes_nothing_that_is_waited_for() -> None:
     at_ms = BEGIN_MS + 60_000
-    run = Run().then(0, START, events.StartTimer(60_000, at_ms, "deadline")).describe(9, workers=(worker(),))
+    run = Run().then(0, START, events.StartDeadline(60_000, at_ms)).describe(9, workers=(worker(),))
     assert texts(run) == ["is in a block that must end by 18:41:00 (in 51 s)", "waits for a message"]
 
 

@@ -77,7 +77,7 @@ def test_an_overdue_phase_may_raise(drive: Drive) -> None:
         return "in time"
 
     run = drive(strict)
-    assert sorted(kinds(run.start())) == ["BeginPhase", "ScheduleActivity", "StartTimer"]
+    assert sorted(kinds(run.start())) == ["BeginPhase", "ScheduleActivity", "StartDeadline"]
     run.fire(300_000)
     assert run.result.startswith("the deadline of phase 'packing' passed at")
 

@@ -243,7 +243,7 @@ class Bounded:
 def test_a_deadline_ends_its_block_and_says_so(drive: Drive, kind: str) -> None:
     run = drive(Bounded, kind)
     commands = run.start()
-    assert sorted(kinds(commands)) == ["ScheduleActivity", "StartTimer"]
+    assert sorted(kinds(commands)) == ["ScheduleActivity", "StartDeadline"]
     assert bounds(commands) == [60_000], "no attempt goes on for a block that is over"
     assert kinds(run.fire(60_000)) == ["CancelActivity", "CompleteRun"] or run.result[0] == "late"
     assert run.result[:2] == ["late", "deadline"]
