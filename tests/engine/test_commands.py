@@ -93,6 +93,7 @@ def begin_and_look(run: Run) -> None:
     assert [each["workflow_id"] for each in run("list")["runs"]] == ["order-1"]
     assert run("list", "status = 'completed'")["runs"] == []
     assert run("doctor")["ok"]
+    assert run("audit")["problems"] == []
     run("show", "order-2", code=3)
 
 

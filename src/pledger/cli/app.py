@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from pledger.cli.audit import audit_runs
 from pledger.cli.backup import backup
 from pledger.cli.check import check
 from pledger.cli.dependencies import dependencies
@@ -58,6 +59,7 @@ app.command()(check)
 app.command()(backup)
 app.command()(export)
 app.command("prune")(prune_runs)
+app.command("audit")(audit_runs)
 app.command()(doctor)
 
 

@@ -18,6 +18,7 @@ from pledger.engine.port.records import AttemptRecord, Message, PlaceRow
 from pledger.history import failures
 from pledger.history.failures import Failure
 from pledger.history.times import utc
+from pledger.ops.audit import Problem, Report
 from pledger.waiting import WaitingFor
 
 
@@ -223,6 +224,17 @@ def _failure(failure: Failure | None) -> dict[str, Any] | None:
         "attributes": failure.attributes or {},
         "traceback": failure.traceback,
         "cause": _failure(failure.cause),
+    }
+
+
+def audit(report: Report) -> dict[str, Any]:
+    return {
+        "runs": report.runs,
+        "wakers": dict(report.wakers),
+        "problems": [{name: getattr(each, name) for name in Problem.__slots__} for each in report.problems],
+        "overdue": [{"workflow_id": workflow_id, "name": name} for workflow_id, name in report.overdue],
+        "no_owner": report.no_owner,
+        "no_deadline": report.no_deadline,
     }
 
 

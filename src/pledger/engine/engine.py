@@ -10,6 +10,7 @@ import random
 from typing import TYPE_CHECKING, Any, Final
 
 from pledger.engine.activities import Activities
+from pledger.engine.auditor import Auditor
 from pledger.engine.births import Birth
 from pledger.engine.bounds import bounds_of
 from pledger.engine.budgets import Budgets
@@ -110,6 +111,13 @@ class Engine:
             session_key=self._session_key,
             namespace=connection.namespace,
             keeps=keeps(self.workflows.values(), limits.retention_ms),
+        )
+        self._auditor = Auditor(
+            connection.store,
+            self._loop,
+            random.Random(self.code + self.identity),  # noqa: S311 - jitter; nothing else draws from it
+            session_key=self._session_key,
+            namespace=connection.namespace,
         )
 
     # Its parts --------------------------------------------------------------------------------------------------------
@@ -219,6 +227,7 @@ class Engine:
         self._watchdog.start()
         self.intake.start()
         self._sweeper.start()
+        self._auditor.start()
         self.connection.attach(self)
 
     async def _take_place(self) -> None:
@@ -239,6 +248,7 @@ class Engine:
         self.activities.leave()
         try:
             await self._sweeper.stop()
+            await self._auditor.stop()
             await self.intake.stop()
             self.connection.detach(self)
             await self.connection.committer.drain()  # what was placed here before has begun after this

@@ -6,6 +6,7 @@ from tests.simulation.reverts import (
     of_a_disk,
     of_a_server,
     of_attempts,
+    of_audits,
     of_dependencies,
     of_held_rows,
     of_pauses,
@@ -21,6 +22,7 @@ from tests.simulation.reverts import (
 EVERY = [
     *of_the_store.REVERTS,
     *of_attempts.REVERTS,
+    *of_audits.REVERTS,
     *of_runs.REVERTS,
     *of_pauses.REVERTS,
     *of_queues.REVERTS,
