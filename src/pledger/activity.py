@@ -14,19 +14,31 @@ import logging
 from collections.abc import Callable, Coroutine, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, ParamSpec, TypeVar, cast, overload
+from typing import Any, Final, NoReturn, ParamSpec, TypeVar, cast, overload
 
-from pledger.engine.attempt import Attempt, running
-from pledger.errors import CancelledError, UsageError
+from pledger.engine.attempt import Attempt, CompleteAsync, running
+from pledger.errors import CancelledError, InvalidPolicyError, UsageError
 from pledger.history import payloads
 from pledger.history.budget import RetryBudget
 from pledger.history.placement import Limit, Priority
 from pledger.history.retry import RetryPolicy
 from pledger.history.secret import SCHEME, check_name, redact, value_of
-from pledger.history.times import utc
+from pledger.history.times import DURATION_MAX, check_duration, in_words, milliseconds, utc
 from pledger.machine.definitions import ActivityDefinition, CancellationType, Executor, StepOptions, executor_of
 
-__all__ = ["Info", "connection", "defn", "heartbeat", "in_activity", "info", "is_cancelled", "logger", "secret"]
+__all__ = [
+    "Info",
+    "completion_token",
+    "connection",
+    "defn",
+    "heartbeat",
+    "in_activity",
+    "info",
+    "is_cancelled",
+    "logger",
+    "raise_complete_async",
+    "secret",
+]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -162,6 +174,7 @@ class Info:
     heartbeat_details: tuple[Any, ...]
     run_deadline: datetime | None
     _now_ms: Callable[[], int] = field(repr=False, compare=False)
+    _attempt: Attempt = field(repr=False, compare=False)
 
     @property
     def time_left(self) -> timedelta | None:
@@ -172,6 +185,11 @@ class Info:
     def run_time_left(self) -> timedelta | None:
         """The same for the run's deadline: what is begun now should be worth something before that."""
         return self._until(self.run_deadline)
+
+    @property
+    def task_token(self) -> bytes:
+        """The token of this attempt, as long as that may last: see `completion_token`."""
+        return _token(self._attempt, None).encode("ascii")
 
     def _until(self, deadline: datetime | None) -> timedelta | None:
         return None if deadline is None else max(timedelta(0), deadline - utc(self._now_ms()))
@@ -200,6 +218,7 @@ def info() -> Info:
         heartbeat_details=() if before is None else tuple(payloads.decode(before)),
         run_deadline=None if attempt.run_deadline_ms is None else utc(attempt.run_deadline_ms),
         _now_ms=attempt.now_ms,
+        _attempt=attempt,
     )
 
 
@@ -214,6 +233,54 @@ def heartbeat(*details: Any) -> None:
     if attempt.cancel_event is not None and attempt.cancel_event.is_set():
         reason = attempt.ending.message if attempt.ending is not None else "the activity was cancelled"
         raise CancelledError(reason)
+
+
+#: How long a token is good whose attempt has no deadline, and for which nothing else is said.
+TOKEN_TIME: Final = timedelta(days=30)
+
+
+def completion_token(*, expires_in: timedelta | None = None) -> str:
+    """What completes this attempt from outside: hand it to who does the work, then `raise_complete_async()`.
+
+    Text that goes into a URL. Whoever has it may complete, fail and prolong this attempt, once, and nothing else: treat
+    it as a password. It is good as long as the attempt may last, 30 days where that has no end; expires_in: at most so
+    long. Raises InvalidPolicyError for one that is not more than 0, UsageError in an activity with a transaction.
+    """
+    return _token(_attempt("activity.completion_token"), expires_in)
+
+
+def _token(attempt: Attempt, expires_in: timedelta | None) -> str:
+    if attempt.definition.transaction is not None:
+        raise UsageError(
+            f"activity {attempt.definition.name!r} has a transaction, which ends with its code: it cannot be completed "
+            "from outside. Leave transaction= out, or have an activity of its own wait for the outside"
+        )
+    now_ms = attempt.now_ms()
+    last_ms = now_ms + milliseconds(TOKEN_TIME) if attempt.deadline_ms is None else attempt.deadline_ms
+    if expires_in is not None:
+        what = f"expires_in of a token of activity {attempt.definition.name!r}"
+        if check_duration(expires_in, what, or_none="None for as long as the attempt") <= timedelta(0):
+            raise InvalidPolicyError(f"{what} is {in_words(expires_in)}; it must be more than 0")
+        asked_ms = now_ms + milliseconds(min(expires_in, DURATION_MAX))
+        last_ms = asked_ms if attempt.deadline_ms is None else min(last_ms, asked_ms)
+    attempt.has_token = True
+    return attempt.token(last_ms)
+
+
+def raise_complete_async() -> NoReturn:
+    """End this code, and not its attempt: who has the token of that completes it, with `client.complete_activity`.
+
+    Nothing is held for it meanwhile: no slot of the worker, no thread, no coroutine; it outlives the worker. Its
+    timeouts hold: when one passes, there is a next attempt, with a token of its own. What it counts for in limits it
+    counts for until its end. Raises UsageError where its code has asked for no token: nobody could ever complete it.
+    """
+    attempt = _attempt("activity.raise_complete_async")
+    if not attempt.has_token:
+        raise UsageError(
+            f"activity {attempt.definition.name!r} has asked for no token, and nobody could complete it: call "
+            "activity.completion_token(), give it to who does the work, and then activity.raise_complete_async()"
+        )
+    raise CompleteAsync
 
 
 def connection() -> Any:

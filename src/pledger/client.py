@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, Required, TypedDict, TypeVar, Unpack, cast, overload
 
 from pledger import errors
+from pledger.completions import Completions, check_token_keys
 from pledger.engine import listing, operators, pausing, starting
 from pledger.engine.ids import new_run_id
 from pledger.engine.port.answers import Answer, Existing, Started
@@ -73,6 +74,7 @@ async def connect(
     namespace: str = "default",
     durability: str = "power",
     payload_bytes_max: int = payloads.PAYLOAD_BYTES_MAX,
+    token_keys: Sequence[bytes] = (),
 ) -> AsyncIterator[Client]:
     """Open a ledger and give the client for it; closing waits until what was asked is written.
 
@@ -80,19 +82,22 @@ async def connect(
     namespace: workflow ids, task queues and workers are those of one namespace; others in the same ledger are apart.
     durability: "power" survives power loss; "process" survives kill -9 only, and is faster.
     payload_bytes_max: of one value, for what this client sends and for the workers on it.
+    token_keys: secrets of at least 32 bytes that sign the tokens of attempts, in place of those that the ledger keeps;
+    the first one signs, all are accepted. Whoever works on the ledger, or completes activities of it, has the same.
     Raises UsageError for a URL it does not know, InvalidPolicyError for a bound below 1, StoreError when the database
     cannot be opened.
     """
     namespace = check_id(namespace, "connect(namespace=...)")
     if not (is_whole(payload_bytes_max) and payload_bytes_max >= 1):
         raise errors.InvalidPolicyError(f"connect(payload_bytes_max={payload_bytes_max!r}) must be at least 1")
+    check_token_keys(token_keys)
     # Loaded with the first connection: many programs only define workflows.
     from pledger.engine.connection import Connection  # noqa: PLC0415
     from pledger.store import open_store  # noqa: PLC0415
 
     refuse_in_workflow_code()
     store = await open_store(url, durability=durability)
-    connection = Connection(store, namespace=namespace, payload_bytes_max=payload_bytes_max)
+    connection = Connection(store, namespace=namespace, payload_bytes_max=payload_bytes_max, token_keys=token_keys)
     try:
         yield Client(connection)
     finally:
@@ -111,7 +116,7 @@ class StartOptions(TypedDict, total=False):
     connection: object
 
 
-class Client:
+class Client(Completions):
     """Made by `connect`. Safe to share among the tasks of one event loop.
 
     internals: what it shares with the workers on it; not for programs.

@@ -26,6 +26,11 @@
     │   ├── QueryFailedError
     │   ├── InvalidFilterError
     │   ├── SecretError             a secret that is nowhere, or where it must not be
+    │   ├── TokenError              a token that completes no activity, and what was refused with it
+    │   │   ├── TokenForgedError, TokenExpiredError, TokenMisdirectedError
+    │   │   ├── TokenUsedError      the activity has its outcome already
+    │   │   ├── TokenSupersededError    its attempt is over: a later one has begun, or the run has closed
+    │   │   └── TokenTooEarlyError  its attempt has not been handed out yet: try again
     │   └── InvalidPolicyError      a retry policy or a timeout out of range
     ├── StoreError                  the database
     │   ├── StoreUnavailableError   try again: locked, full, unreachable
@@ -76,6 +81,13 @@ __all__ = [
     "TerminatedError",
     "TimeoutError",
     "TimeoutKind",
+    "TokenError",
+    "TokenExpiredError",
+    "TokenForgedError",
+    "TokenMisdirectedError",
+    "TokenSupersededError",
+    "TokenTooEarlyError",
+    "TokenUsedError",
     "UnknownActivityError",
     "UnknownQueryError",
     "UnknownSignalError",
@@ -397,6 +409,41 @@ class SecretError(UsageError):
         super().__init__(message)
         self.name = name
         self.non_retryable = non_retryable
+
+
+class TokenError(UsageError):
+    """A token of an attempt that is completed from outside was refused, and nothing was recorded as its outcome. Where
+    the token names a run, the refusal stands in that one's attempt log."""
+
+    def __init__(self, message: str = "", *, workflow_id: str = "", run_id: str = "", attempt: int = 0) -> None:
+        super().__init__(message)
+        self.workflow_id = workflow_id
+        self.run_id = run_id
+        self.attempt = attempt
+
+
+class TokenForgedError(TokenError):
+    """It is none of this ledger's: changed, made up, or signed by a key that is accepted no more."""
+
+
+class TokenExpiredError(TokenError):
+    """The time is over for which it was made."""
+
+
+class TokenMisdirectedError(TokenError):
+    """It belongs to a run of another namespace or ledger."""
+
+
+class TokenUsedError(TokenError):
+    """The activity has its outcome: by this token, or since its time was over."""
+
+
+class TokenSupersededError(TokenError):
+    """Its attempt is over: a later one has begun, or the run has closed."""
+
+
+class TokenTooEarlyError(TokenError):
+    """Its attempt has not been handed out yet, or is lost with its worker: try again."""
 
 
 # Store ----------------------------------------------------------------------------------------------------------------

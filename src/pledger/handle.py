@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 
 from pledger import errors
-from pledger.engine import asking, blocks, pausing
+from pledger.engine import asking, blocks, completing, pausing
 from pledger.engine.kept import afterwards, check_kept, in_words
 from pledger.engine.port.answers import Reply
 from pledger.engine.port.operations import Send, Terminate, inbox_room
@@ -223,7 +223,7 @@ class WorkflowHandle(Generic[T]):
             owner=next((each.identity for each in workers if each.session_key == row.owner), None),
             due=None if row.due_ms is None else utc(max(row.due_ms, row.started_ms)),  # 0 stands for "at once"
             pending=await store.read_tasks(row.run_key),
-            attempts=await store.read_attempts(row.run_key),
+            attempts=completing.told(await store.read_attempts(row.run_key)),
             inbox=await store.read_inbox(row.chain_key),
             undelivered=await store.read_undelivered(row.chain_key),
             blocked=None if row.blocked is None else blocks.read(row.blocked),

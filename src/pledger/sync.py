@@ -29,6 +29,7 @@ from pledger.client import (
     WorkflowHandle,
     connect,
 )
+from pledger.completions import TOKEN_KEEP
 from pledger.errors import StoreError, UsageError
 from pledger.history import payloads
 from pledger.machine import guards
@@ -60,6 +61,7 @@ class SyncClient:
         namespace: str = "default",
         durability: str = "power",
         payload_bytes_max: int = payloads.PAYLOAD_BYTES_MAX,
+        token_keys: Sequence[bytes] = (),
     ) -> None:
         self._pid = os.getpid()
         self._loop = asyncio.new_event_loop()
@@ -67,7 +69,13 @@ class SyncClient:
         self._thread.start()
         self._stack = contextlib.AsyncExitStack()
         try:
-            opened = connect(url, namespace=namespace, durability=durability, payload_bytes_max=payload_bytes_max)
+            opened = connect(
+                url,
+                namespace=namespace,
+                durability=durability,
+                payload_bytes_max=payload_bytes_max,
+                token_keys=token_keys,
+            )
             self._client: Client = self._wait(self._stack.enter_async_context(opened))
         except BaseException:
             self._stop()
@@ -184,6 +192,25 @@ class SyncClient:
 
     def reset_limit(self, name: str) -> None:
         self._wait(self._client.reset_limit(name))
+
+    def complete_activity(
+        self, token: str | bytes, result: Any = None, *, activity: Callable[..., Any] | None = None
+    ) -> None:
+        self._wait(self._client.complete_activity(token, result, activity=activity))
+
+    def fail_activity(self, token: str | bytes, error: BaseException | str) -> None:
+        self._wait(self._client.fail_activity(token, error))
+
+    def heartbeat_activity(self, token: str | bytes, *details: Any) -> bool:
+        is_asked: bool = self._wait(self._client.heartbeat_activity(token, *details))
+        return is_asked
+
+    def report_cancellation(self, token: str | bytes, reason: str = "") -> None:
+        self._wait(self._client.report_cancellation(token, reason))
+
+    def rotate_token_keys(self, *, keep: timedelta = TOKEN_KEEP) -> str:
+        key_id: str = self._wait(self._client.rotate_token_keys(keep=keep))
+        return key_id
 
     def _wait(self, call: Any) -> Any:
         try:

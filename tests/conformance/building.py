@@ -15,6 +15,7 @@ from pledger.engine.port.operations import (
     ConfirmClaim,
     ExpireTask,
     FinishTask,
+    HandOut,
     Heartbeat,
     LogAttempts,
     Operation,
@@ -202,7 +203,7 @@ class Builder:
                 outcome=None,
                 started_ms=None,
             )
-        owner = there.owner or (self.sessions[0] if self.sessions else 10**9)
+        owner = self._runner_of(there)
         records = self._records(there.run_key, attempts)
         outcome = b"done" if is_over else None
         return _always(
@@ -226,8 +227,24 @@ class Builder:
         there = await self._task_of(seen, number, task, "started")
         if there is None:
             return None
-        owner = there.owner or (self.sessions[0] if self.sessions else 10**9)
+        owner = self._runner_of(there)
         return _always(Heartbeat(there.run_key, there.event_id, there.attempt + attempt, owner, details))
+
+    async def _hand_out(
+        self, seen: list[Any], number: int, task: int, attempt: int, in_ms: int | None, details: bytes | None
+    ) -> Any:
+        there = await self._task_of(seen, number, task, "started")
+        if there is None:
+            return None
+        owner = self._runner_of(there)
+        expires_ms = None if in_ms is None else self.now_ms + in_ms
+        return _always(HandOut(there.run_key, there.event_id, there.attempt + attempt, owner, expires_ms, details))
+
+    def _runner_of(self, there: TaskRow) -> int:
+        """Who says that it runs the attempt: for a row that nobody runs, some session, or none that is there."""
+        if there.owner is not None:
+            return there.owner
+        return self.sessions[0] if self.sessions else 10**9
 
     async def _log(self, seen: list[Any], number: int, attempts: Any) -> Any:
         row = await self._row(seen, number)

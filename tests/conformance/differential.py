@@ -18,7 +18,7 @@ from pledger.engine.port.dependencies import Ask, Stated
 from pledger.engine.port.lanes import Bounds, Served
 from pledger.engine.port.operations import Operation, StartRun
 from pledger.engine.port.pauses import Scope
-from pledger.engine.port.records import Condition
+from pledger.engine.port.records import OUTSIDE, Condition
 from pledger.engine.port.retention import FROM_THE_START
 from pledger.errors import PledgerError
 from pledger.history.budget import BudgetRule
@@ -103,7 +103,7 @@ class Side(Builder):
                 return _name("run", self.runs, value)
             case int() if field == "chain_key":
                 return _name("chain", self.chains, value)
-            case int() if field in {"owner", "session_key"}:
+            case int() if field in {"owner", "session_key"} and value != OUTSIDE:
                 return _name("session", self.sessions, value)
         return value
 

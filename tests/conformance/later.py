@@ -44,7 +44,7 @@ SQLITE = "\n".join(
     f"ALTER TABLE pledger_{table} ADD COLUMN later_a TEXT;"
     f"ALTER TABLE pledger_{table} ADD COLUMN later_b INTEGER NOT NULL DEFAULT 7;"
     f"CREATE INDEX pledger_{table}_later ON pledger_{table} (later_b);"
-    for table in TABLES
+    for table in (*TABLES, "token_key")
     if table != "mark"
 )
 SQLITE = f"-- compatible-from: 1\n{SQLITE}\nCREATE TABLE pledger_later (x INTEGER PRIMARY KEY) STRICT;"

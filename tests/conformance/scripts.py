@@ -118,10 +118,11 @@ class Dice(random.Random):
                 ("finish", number, self.number(), off, self.random() < HALF, self.task(), self.attempts()),
                 ("expire", number, self.number(), off, self.off(), self.attempts()),
                 ("heartbeat", number, self.number(), off, self.choice((None, *BODIES))),
+                ("hand_out", number, self.number(), off, self.choice((None, 0, 10)), self.choice((None, *BODIES))),
                 ("log", number, self.attempts()),
                 self.send(),
             ),
-            (2, 8, 3, 1, 1, 0.2, 3, 3, 1, 2, 1, 4),
+            (2, 8, 3, 1, 1, 0.2, 3, 3, 1, 2, 2, 1, 4),
         )[0]
 
     def send(self) -> Step:

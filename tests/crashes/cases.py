@@ -10,8 +10,8 @@ from typing import Any, Final
 from pledger.machine.definitions import ActivityDefinition
 from pledger.testing.journal import Program
 from tests.crashes.apart import apart, set_apart
-from tests.reference import activities, changing, depending, further, shop, workflows
-from tests.reference.cases import CASES, DEPENDING, FURTHER, SHOP, Case
+from tests.reference import activities, changing, depending, further, handed_out, shop, workflows
+from tests.reference.cases import CASES, DEPENDING, FURTHER, HANDED_OUT, SHOP, Case
 from tests.reference.truths import TRUTHS, Truth
 
 ACTIVITIES: Final = [*activities.ACTIVITIES, *further.ACTIVITIES, apart]
@@ -59,6 +59,8 @@ class Crash:
         """Those whose activities only their own cases have."""
         if self.case in DEPENDING:
             yield depending
+        if self.case in HANDED_OUT:
+            yield handed_out
         if self.is_of_shop:
             yield shop
 
@@ -76,7 +78,7 @@ def _all() -> list[Crash]:
         Case("mended", changing.mended, ("one",)),
         Case("extended", changing.with_a_step_more, ("one",)),
     ]
-    still = [*CASES, *FURTHER, *DEPENDING, *SHOP, Case("set-apart", set_apart, ("apart",))]
+    still = [*CASES, *FURTHER, *DEPENDING, *SHOP, *HANDED_OUT, Case("set-apart", set_apart, ("apart",))]
     without = [each.name for each in [*still, *changed] if each.name not in TRUTHS]
     assert not without, f"say in tests/reference/truths.py how these must end: {', '.join(without)}"
     return [

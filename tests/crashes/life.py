@@ -250,7 +250,9 @@ class _Clerk:
         self._life = life
         self._number = number
         self._journal = program.journal
-        self._kept = dict.fromkeys(("started", "signal", "refused", "cancel", "terminated", "outcome"), 0)
+        self._kept = dict.fromkeys(
+            ("started", "signal", "refused", "cancel", "terminated", "outcome", "offered", "completed"), 0
+        )
 
     def __call__(self, _: str) -> None:
         journal = self._journal
@@ -261,6 +263,8 @@ class _Clerk:
             "cancel": [list(each) for each in journal.cancels],
             "terminated": journal.terminated,
             "outcome": [[each.run_id, each.status, each.value] for each in journal.outcomes],
+            "offered": [list(each) for each in journal.offered],
+            "completed": [list(each) for each in journal.completed],
         }
         for kind, values in entries.items():
             for value in values[self._kept[kind] :]:

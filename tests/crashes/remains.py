@@ -136,4 +136,6 @@ def _recall(lines: list[Line], number: int, program: Program) -> None:
         cancels=[(run_id, request_id) for run_id, request_id in mine("cancel")],
         terminated=mine("terminated"),
         outcomes=[Outcome(*each) for each in mine("outcome")],
+        offered=[(run_id, event_id, result) for run_id, event_id, result in mine("offered")],
+        completed=[(run_id, event_id, result) for run_id, event_id, result in mine("completed")],
     )

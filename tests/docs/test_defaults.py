@@ -5,8 +5,8 @@ import re
 from datetime import timedelta
 from pathlib import Path
 
-from pledger import RetryPolicy, Worker, client
-from pledger.engine import blocks, budgets, committer, heartbeats, processes, session, sweeper
+from pledger import RetryPolicy, Worker, client, completions
+from pledger.engine import blocks, budgets, committer, completing, heartbeats, keyring, processes, session, sweeper
 from pledger.engine.limits import Limits
 from pledger.engine.port.operations import CANCELS_MAX, INBOX_MAX
 from pledger.engine.watchdog import Watchdog
@@ -88,6 +88,10 @@ def expected() -> dict[str, float]:
         "requests to cancel beyond them": CANCELS_MAX,
         "claims without progress": blocks.CLAIMS_MAX,
         "attempt log of one activity": tasks.ATTEMPTS_MAX,
+        "wait for an attempt to be handed out": completing.HAND_OUT_S,
+        "refused tokens of one activity": completing.REFUSALS_MAX,
+        "earlier keys of tokens": seconds(completions.TOKEN_KEEP),
+        "a new key is in use within": keyring.KEYS_AGE_S,
         "priority": DEFAULT_PRIORITY,
         "max_concurrent_activities": worker["max_concurrent_activities"],
         "max_activity_threads": worker["max_activity_threads"],

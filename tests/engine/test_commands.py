@@ -7,6 +7,7 @@ In this process, against a worker on a loop of its own: what only a process of t
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -17,7 +18,7 @@ from pledger import Limit, RetryBudget, activity, workflow
 from pledger.cli import main
 from tests.commands import commands
 from tests.engine.conftest import lasting, place
-from tests.engine.harness import Ledger, worker_process
+from tests.engine.harness import PATIENCE_S, Ledger, worker_process
 
 Run: TypeAlias = Callable[..., Any]
 
@@ -28,6 +29,21 @@ COMMANDS = set(commands()) - {"check", "worker"}
 @activity.defn(limits=[Limit("courier", concurrency=3)], retry_budget=RetryBudget("courier-api"))
 async def book(order: str) -> str:
     return f"{order} is booked"
+
+
+@activity.defn
+async def ship(order: str) -> str:
+    TOKENS.append(activity.completion_token())
+    activity.raise_complete_async()
+
+
+@workflow.defn
+async def parcel(order: str) -> str:
+    return await ship(order)
+
+
+#: What `ship` has handed out; the worker is in this process.
+TOKENS: list[str] = []
 
 
 @workflow.defn
@@ -75,13 +91,14 @@ def run(ledger: Ledger, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
 
 
 def test_every_command_on_both_stores(ledger: Ledger, run: Run, tmp_path: Path) -> None:
-    with worker_process(ledger, Approval, book):
+    with worker_process(ledger, Approval, parcel, book, ship):
         begin_and_look(run)
         hold_up_and_let_go(run)
         run("signal", "order-1", "approve", '"ada"')
         assert run("start", "Approval", '"o1"', "--id", "order-1", "--wait")["result"] == "o1 is booked"
         end_and_replay(run, tmp_path)
         take_away(ledger, run, tmp_path)
+        complete_from_outside(run)
     assert run.used == COMMANDS  # type: ignore[attr-defined]
 
 
@@ -125,6 +142,27 @@ def end_and_replay(run: Run, directory: Path) -> None:
     kept = directory / "order-1.json"
     kept.write_text(json.dumps(history), encoding="utf-8")
     assert run("replay", str(kept), "--app", __name__)
+
+
+def complete_from_outside(run: Run) -> None:
+    TOKENS.clear()
+    run("start", "parcel", '"o4"', "--id", "parcel-4")
+    token = next_token(1)
+    assert run("activity", "heartbeat", token, '"on the road"') == {"accepted": True, "cancel_requested": False}
+    run("activity", "cancelled", token, code=2)  # nobody has asked for that
+    assert run("activity", "fail", token, "lost in the post", "--type", "Lost")["outcome"] == "failed"
+    token = next_token(2)
+    assert run("token", "rotate", "--keep", "1h")["keep_s"] == 3600
+    assert run("activity", "complete", token, '"ada"') == {"accepted": True, "outcome": "completed"}
+    run("activity", "complete", token, '"bob"', code=2)
+    assert run("start", "parcel", '"o4"', "--id", "parcel-4", "--wait")["result"] == "ada"
+
+
+def next_token(count: int) -> str:
+    until = time.monotonic() + PATIENCE_S
+    while len(TOKENS) < count and time.monotonic() < until:
+        time.sleep(0.01)  # the worker is on another thread
+    return TOKENS[count - 1]
 
 
 def take_away(ledger: Ledger, run: Run, directory: Path) -> None:

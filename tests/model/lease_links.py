@@ -107,6 +107,7 @@ PORT: Final[dict[str, tuple[str, ...] | str]] = {
     "ConfirmClaim": ("load",),
     "PutTask": ("put_task",),
     "FinishTask": ("finish_task",),
+    "HandOut": "the row is started by a session that never ends: from then on it is ended as any started row",
     "ExpireTask": "a time-out in the queue ends a queued row as an attempt ends a started one",
     "Heartbeat": "writes details only; the row that an eager attempt gets by it is left to the simulation",
     "LogAttempts": "the log is for people; nothing is decided by it",

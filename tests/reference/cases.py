@@ -14,6 +14,7 @@ from pledger.testing.journal import Beside, Then
 from tests.reference import crowded as c
 from tests.reference import depending as d
 from tests.reference import further as f
+from tests.reference import handed_out as h
 from tests.reference import scoped
 from tests.reference import shop as s
 from tests.reference import workflows as w
@@ -95,6 +96,19 @@ async def say_two(caller: Caller) -> None:
         await asyncio.sleep(caller.dice.random() * 2)
 
 
+async def deliver(caller: Caller) -> None:
+    """Whoever has the parcels says what became of them: mostly twice, as a system does that got no answer, and some get
+    lost. One of two answers that come at the same time is accepted."""
+    while (out := await caller.handed_out()) is not None:
+        for event_id, token in out:
+            if caller.dice.random() < 0.1:
+                await caller.fail(token, "lost")
+            elif caller.dice.random() < 0.9:
+                results = [f"{event_id} by {caller.dice.choice('abc')}" for _ in range(2)]
+                await asyncio.gather(*(caller.complete(event_id, token, each) for each in results))
+        await asyncio.sleep(caller.dice.random() * 3)
+
+
 CASES = [
     Case("sequence", w.sequence, (5,)),
     Case("fan-out", w.fan_out, (8,)),
@@ -170,6 +184,12 @@ SHOP = [
 ]
 
 
+#: Of `handed_out.py`, the same.
+HANDED_OUT = [
+    Case("delivering", h.delivering, (3,), deliver),
+]
+
+
 def start(sim: Simulation, case: Case, number: int = 1) -> None:
     for _ in range(case.times):
         sim.start(
@@ -201,7 +221,7 @@ def every_run_ends_as_it_may(sim: Simulation) -> list[str]:
     found = []
     for row in sim.state.runs.values():
         name = row.workflow_id.rpartition("-")[0]
-        case = next(each for each in [*CASES, *FURTHER, *DEPENDING, *CROWDED, *SHOP] if each.name == name)
+        case = next(each for each in [*CASES, *FURTHER, *DEPENDING, *CROWDED, *SHOP, *HANDED_OUT] if each.name == name)
         if row.status not in case.ends and row.run_key not in sim.auditor.parked:
             found.append(f"{row.workflow_id} ended as {row.status}")
     return found

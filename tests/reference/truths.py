@@ -6,6 +6,7 @@ exactly once where the outside knows the idempotency key, at most once where an 
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -178,6 +179,13 @@ def _gave_up(ending: Ending) -> Iterator[str]:
     yield from _differs("the number of outcomes", len(ending.value), 5)
 
 
+def _delivered(ending: Ending) -> Iterator[str]:
+    """Each parcel was signed for once, by whoever was accepted."""
+    signed = [re.sub(r"signed for (\d+) by [abc]-\d+", r"\1", each) for each in ending.value]
+    yield from _differs("the number of parcels", len(set(signed)), 3)
+    yield from _differs("what was done", ending.effects, _each(map(done, ending.value)))
+
+
 def _steps(count: int) -> list[str]:
     return [f"step {n}" for n in range(count)]
 
@@ -260,6 +268,7 @@ TRUTHS: dict[str, Truth] = {
         _PAID,
     ),
     "ordered": ends("lamp-row", "order", "lamp"),
+    "delivering": _delivered,
     "terminated": _stopped,
     "mended": _mended,
     "extended": between(["first one", "last one"], ["first one", "between one", "last one"], "completed"),

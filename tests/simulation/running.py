@@ -13,12 +13,13 @@ import pytest
 from pledger.engine.ahead import Pace
 from pledger.history import secret
 from pledger.testing import Faults, Simulation
-from tests.reference import activities, crowded, depending, further, shop, workflows
+from tests.reference import activities, crowded, depending, further, handed_out, shop, workflows
 from tests.reference.cases import (
     CASES,
     CROWDED,
     DEPENDING,
     FURTHER,
+    HANDED_OUT,
     SHOP,
     Case,
     every_run_ends_as_it_may,
@@ -44,7 +45,11 @@ def prepare(seed: int, faults: Faults | None = None, cases: Sequence[Case] = (),
     drawn = list(cases) or _drawn(seed, dice, options.get("store", "memory"), is_whole=faults is None)
     # Where a worker knows anything that is limited or depends on something, all its claims go by order and limits.
     is_limited = any(each.workflow is further.rationed for each in drawn)
-    parts = [part for part in (depending, crowded, shop) if any(each.workflow in part.WORKFLOWS for each in drawn)]
+    parts = [
+        part
+        for part in (depending, crowded, shop, handed_out)
+        if any(each.workflow in part.WORKFLOWS for each in drawn)
+    ]
     further_activities = [each for each in further.ACTIVITIES if is_limited or not each.limits]
     sim = Simulation(
         seed,
@@ -109,4 +114,4 @@ def claim_ahead(self: Pace, at_s: float, slots: int) -> int:
 
 
 def case(name: str) -> Case:
-    return next(each for each in [*CASES, *FURTHER, *DEPENDING, *CROWDED, *SHOP] if each.name == name)
+    return next(each for each in [*CASES, *FURTHER, *DEPENDING, *CROWDED, *SHOP, *HANDED_OUT] if each.name == name)

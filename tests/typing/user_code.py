@@ -113,6 +113,23 @@ async def main() -> None:
         await client.start_workflow(fulfil, 7, id="order-7", timeout=SOON)  # type: ignore[call-overload]
 
 
+@activity.defn
+async def sign(order: int) -> str:
+    assert_type(activity.completion_token(expires_in=SOON), str)
+    assert_type(activity.info().task_token, bytes)
+    activity.raise_complete_async()
+
+
+async def call_back(token: str) -> None:
+    async with connect("sqlite:///orders.db", token_keys=[b"k" * 32]) as client:
+        await client.complete_activity(token, "signed", activity=sign)
+        await client.fail_activity(token.encode(), ValueError("not there"))
+        assert_type(await client.heartbeat_activity(token, "at the door", 3), bool)
+        await client.report_cancellation(token, "turned back")
+        assert_type(await client.rotate_token_keys(keep=SOON), str)
+        await client.complete_activity(7)  # type: ignore[arg-type]
+
+
 def script() -> None:
     assert_type(pledger.run(fulfil, 7, id="order-7"), int)
     assert_type(pledger.run(Order, "here", id="order-8", activities=ACTIVITIES), Any)

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from pledger.cli.activities import activities, token_keys
 from pledger.cli.audit import audit_runs
 from pledger.cli.backup import backup
 from pledger.cli.check import check
@@ -54,6 +55,8 @@ app.command()(paused)
 app.add_typer(queues)
 app.add_typer(limits)
 app.add_typer(dependencies)
+app.add_typer(activities)
+app.add_typer(token_keys)
 app.command()(replay)
 app.command()(check)
 app.command()(backup)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import binascii
 import contextlib
+import os
 import re
 from collections.abc import AsyncIterator, Awaitable
 from datetime import timedelta
@@ -50,9 +53,26 @@ async def opened(
             f"there is no ledger at {shown(url)}{place}. Name another with --url or PLEDGER_URL, or make this "
             "one: `pledger worker` and `pledger start` do it"
         )
-    limits = {"payload_bytes_max": payload_bytes_max}
-    async with connect(url, namespace=namespace, durability=durability, **limits) as client:
+    async with connect(
+        url,
+        namespace=namespace,
+        durability=durability,
+        payload_bytes_max=payload_bytes_max,
+        token_keys=_token_keys(),
+    ) as client:
         yield client
+
+
+def _token_keys() -> list[bytes]:
+    """Those of PLEDGER_TOKEN_KEYS, in base64, with commas between them: see `connect(token_keys=...)`.
+
+    Raises UsageError. Of the environment and not of the command line, where everybody on the machine could read them.
+    """
+    given = os.environ.get("PLEDGER_TOKEN_KEYS", "")
+    try:
+        return [base64.b64decode(each, validate=True) for each in given.split(",") if each.strip()]
+    except binascii.Error:
+        raise errors.UsageError("PLEDGER_TOKEN_KEYS is not base64; it has keys with commas between them") from None
 
 
 def shown(url: str) -> str:

@@ -20,7 +20,12 @@ _RETRY_STATES: Final = {
     "non_retryable": "failed, not to be retried",
     "timeout": "failed, no time left",
 }
-_ATTEMPT_OUTCOMES: Final = {"timed_out": "timed out", "lost": "lost with its worker", "late": "too late to count"}
+_ATTEMPT_OUTCOMES: Final = {
+    "timed_out": "timed out",
+    "lost": "lost with its worker",
+    "late": "too late to count",
+    "refused": "a token was refused",
+}
 
 
 def what(entry: Entry, cell: int) -> str:

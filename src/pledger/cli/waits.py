@@ -17,7 +17,7 @@ import msgspec
 from pledger.cli import words
 from pledger.cli.timeline import not_handled, timeline
 from pledger.client import Description, WorkerSummary
-from pledger.engine.port.records import PlaceRow, TaskRow
+from pledger.engine.port.records import OUTSIDE, PlaceRow, TaskRow
 from pledger.history import failures
 from pledger.history.state import PendingActivity
 from pledger.history.transition import decode_started
@@ -197,8 +197,7 @@ def _activity(
         elif _live(run.workers, queue) and task.due_ms + _LATE_MS < now_ms:
             detail += f"; no worker takes it: does any live worker of task queue {queue!r} know it?"
     elif task.state == "started":
-        identity = next((each.identity for each in run.workers if each.session_key == task.owner), None)
-        detail = _started(task.attempt, task.started_ms or task.scheduled_ms, identity, run.workers, now_ms)
+        detail = _under_way(task, run.workers, now_ms)
     else:
         detail = f"attempt {task.attempt} has ended; the run has still to take its outcome"
     if task is not None and task.last_failure is not None:
@@ -259,6 +258,16 @@ def _started(attempt: int, since_ms: int, worker: str | None, workers: Sequence[
     if any(each.identity == worker and each.live for each in workers):
         return f"{since} on worker {worker}"
     return f"{since} on worker {worker or 'unknown'}, which is gone; another one takes over"
+
+
+def _under_way(task: TaskRow, workers: Sequence[WorkerSummary], now_ms: int) -> str:
+    """Who makes it. Who has the token of one that was handed out is known to the code that gave it away, not here."""
+    if task.owner != OUTSIDE:
+        identity = next((each.identity for each in workers if each.session_key == task.owner), None)
+        return _started(task.attempt, task.started_ms or task.scheduled_ms, identity, workers, now_ms)
+    since = f"attempt {task.attempt} since {words.moment(task.started_ms or task.scheduled_ms, now_ms)}"
+    until = "" if task.expires_ms is None else f", until {words.moment(task.expires_ms, now_ms)} at most"
+    return f"{since}, handed out: whoever has its token completes it{until}"
 
 
 def _deadline(deadline_ms: int | None, now_ms: int) -> Iterator[Wait]:

@@ -18,8 +18,9 @@ import msgspec
 
 from pledger import errors
 from pledger.engine.admission import Admission
-from pledger.engine.attempt import Attempt
+from pledger.engine.attempt import Attempt, CompleteAsync
 from pledger.engine.executors import Executors
+from pledger.engine.handing_out import HandingOut
 from pledger.engine.heartbeats import Heartbeats
 from pledger.engine.held import Held
 from pledger.engine.outcomes import SHUTDOWN, Outcomes, Runs
@@ -41,6 +42,7 @@ from pledger.history.secret import known as known_secrets
 if TYPE_CHECKING:
     from pledger.engine.budgets import Budgets
     from pledger.engine.committer import Committer
+    from pledger.engine.keyring import Keyring
     from pledger.engine.port.lanes import Bounds
     from pledger.engine.port.verbs import Store
     from pledger.engine.secrets import Secrets
@@ -76,6 +78,7 @@ class Activities:
         secrets: Secrets,
         bounds: Bounds,
         budgets: Budgets | None,
+        keyring: Keyring,
     ) -> None:
         self.definitions = definitions
         self.rows = TaskRows(
@@ -106,9 +109,11 @@ class Activities:
         )
         self._time_outs = TimeOuts(loop, clock, self._end)
         heartbeats = Heartbeats(committer, clock, self.rows, self._time_outs.stop)
+        self._handing_out = HandingOut(rows=self.rows, clock=clock, loop=loop, keyring=keyring, session_key=session_key)
         self._steps = Steps(store, transactions, clock, self._encode)
         # Bound once, not for every attempt.
         self._on_heartbeat, self._on_done, self._now_ms = heartbeats.beat, self._done, clock.now_ms
+        self._key = self._handing_out.key
         self._attempts, self._deliver = self.under_way.attempts, self._outcomes.deliver
 
     # Starting ---------------------------------------------------------------------------------------------------------
@@ -208,7 +213,7 @@ class Activities:
 
     def _start(self, attempt: Attempt) -> None:
         self._attempts[attempt.run_key, attempt.event_id] = attempt
-        attempt.on_heartbeat, attempt.now_ms = self._on_heartbeat, self._now_ms
+        attempt.on_heartbeat, attempt.now_ms, attempt.key = self._on_heartbeat, self._now_ms, self._key
         try:
             args = attempt.definition.signature.decode_args(attempt.command.args)
             definition = attempt.definition
@@ -251,7 +256,10 @@ class Activities:
             self._end(attempt, ending)
             return
         if error is not None:
-            self._end(attempt, failures.from_exception(error))
+            if isinstance(error, CompleteAsync):
+                self._hand_out(attempt)
+            else:
+                self._end(attempt, failures.from_exception(error))
             return
         try:
             encoded = self._encode(attempt, result)
@@ -262,6 +270,14 @@ class Activities:
             self._note_end(attempt, None)
         self._release(attempt)
         self._deliver(attempt, ActivityCompleted(attempt.event_id, encoded, attempt.number), ())
+
+    def _hand_out(self, attempt: Attempt) -> None:
+        """The code has ended, and the attempt goes on outside: nothing here is held for it. Of what it depends on no
+        more is known than that the call went out."""
+        if attempt.opened is not None:
+            self._note_end(attempt, None)
+        self._release(attempt)
+        self._handing_out.hand_out(attempt)
 
     def _encode(self, attempt: Attempt, result: Any) -> bytes:
         encoded = attempt.definition.signature.encode_result(result)
@@ -306,7 +322,7 @@ class Activities:
 
     def _late(self, attempt: Attempt, error: BaseException | None) -> None:
         self._slots.give(attempt.definition.name)
-        if not isinstance(error, asyncio.CancelledError):
+        if not isinstance(error, asyncio.CancelledError | CompleteAsync):
             # An abandoned thread came back: its result no longer counts, but nothing is hidden.
             failure = None if error is None else failures.from_exception(error)
             self.rows.log(self.rows.record(attempt, "late", failure))
@@ -416,5 +432,6 @@ class Activities:
 
     def close(self) -> None:
         self.held.stop()
+        self._handing_out.close()
         self._time_outs.close()
         self.executors.close()

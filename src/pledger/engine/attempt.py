@@ -8,15 +8,21 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from pledger.engine.keyring import token_of
 from pledger.history import payloads
 from pledger.history.events import ScheduleActivity
 from pledger.history.secret import redact_payload
 
 if TYPE_CHECKING:
     from pledger.engine.port.records import TaskRow
+    from pledger.engine.port.tokens import TokenKey
     from pledger.history.failures import Failure
     from pledger.machine.definitions import ActivityDefinition
     from pledger.machine.identity import RunIdentity
+
+
+class CompleteAsync(BaseException):
+    """Raised by `activity.raise_complete_async()`. User code must not swallow it."""
 
 
 class Attempt:
@@ -31,6 +37,7 @@ class Attempt:
     when it began; None without one, and before.
     connection: of its transaction, while its code has one. resolve: gives the values of the secrets that its activity
     declares; may block.
+    key: gives what tokens are signed with. has_token: its code has asked for one.
     stop: how its code is told to stop; None before it runs, and for a task of the loop, which is cancelled.
     """
 
@@ -49,9 +56,11 @@ class Attempt:
     resolve: Callable[[], dict[str, str]] | None = None
     stop: Callable[[], None] | None = None
     on_heartbeat: Callable[[Attempt], None] | None = None
+    has_token = False
     heartbeat: bytes | None = None
     beat_of_last_attempt: bytes | None = None
-    now_ms: Callable[[], int]  # given when it starts
+    now_ms: Callable[[], int]  # given when it starts, as is
+    key: Callable[[], TokenKey]
     deadline_ms: int | None = None
     deadline_kind = "start_to_close"
 
@@ -118,6 +127,10 @@ class Attempt:
             # Not at once: a task that is cancelled before its first step never runs, and could not say that it ended.
             # Its first step is in line already, before this.
             self.loop.call_soon(self.task.cancel)
+
+    def token(self, expires_ms: int) -> str:
+        """What completes it from outside until then. Callable from its thread."""
+        return token_of(self.key(), self.identity, self.event_id, self.number, expires_ms)
 
     def beat(self, details: tuple[Any, ...]) -> None:
         """The code is alive. Callable from its thread. Raises PayloadError."""

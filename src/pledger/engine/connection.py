@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from pledger.engine.committer import Committer
+from pledger.engine.keyring import Keyring
 from pledger.engine.outage import Outage, Subject
 from pledger.engine.port.answers import Answer
 from pledger.engine.port.operations import Send
@@ -39,6 +40,7 @@ class Connection:
     """Shared by a client and the workers on it.
 
     payload_bytes_max: of one value that they write; a worker may have a bound of its own.
+    token_keys: secrets that sign the tokens of attempts, in place of those of the ledger; the first one signs.
     entropy: gives random bytes, for run ids and seeds. heart_arguments: what a new heart of this process's kind takes.
     """
 
@@ -48,6 +50,7 @@ class Connection:
         *,
         namespace: str = "default",
         payload_bytes_max: int = payloads.PAYLOAD_BYTES_MAX,
+        token_keys: Sequence[bytes] = (),
         monotonic: Callable[[], float] = time.monotonic,
         entropy: Callable[[int], bytes] = os.urandom,
         codecs: Sequence[PayloadCodec] = (),
@@ -58,6 +61,7 @@ class Connection:
         self.payload_bytes_max = payload_bytes_max
         self.entropy = entropy
         self.monotonic = monotonic
+        self.keyring = Keyring(store, token_keys, monotonic)
         self.loop = asyncio.get_running_loop()
         self.clock = LedgerClock(monotonic)
         self.committer = Committer(store, self.loop, on_store=lambda error: self.store_told("writes", error))
@@ -130,6 +134,14 @@ class Connection:
                 engine.message_sent(message.run_key, answer)
 
         return self.committer.write(message, tell)
+
+    def outcome_written(self, run_key: int) -> None:
+        """A client of this process has ended an attempt that was out: whoever has the run looks at its mail, and a
+        next attempt is in the queue."""
+        for engine in self.engines:
+            engine.intake.mail.arrived(run_key)
+            engine.intake.attempts_ended()
+            engine.changed()
 
     # Waiting for runs -------------------------------------------------------------------------------------------------
 

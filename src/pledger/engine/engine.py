@@ -92,7 +92,7 @@ class Engine:
         self.budgets = self._new_budgets()
         self.activities = self._new_activities(definitions, randomness)
         self.runs.meet(self.activities)
-        self.intake = self._new_intake(self._new_loader(randomness))
+        self.intake = self._new_intake(self._new_loader(randomness), randomness)
         self.activities.admission.slots.freed = self.intake.slot_freed
         self._verification = Verification(
             connection.store,
@@ -169,6 +169,7 @@ class Engine:
             secrets=self._secrets,
             bounds=self._bounds,
             budgets=self.budgets,
+            keyring=self.connection.keyring,
         )
 
     def _new_loader(self, randomness: random.Random) -> Loader:
@@ -183,7 +184,7 @@ class Engine:
             worker=self.identity,
         )
 
-    def _new_intake(self, loader: Loader) -> Intake:
+    def _new_intake(self, loader: Loader, randomness: random.Random) -> Intake:
         return Intake(
             store=self.connection.store,
             runs=self.runs,
@@ -192,6 +193,7 @@ class Engine:
             committer=self.connection.committer,
             clock=self._clock,
             loop=self._loop,
+            randomness=randomness,
             worker=self.identity,
             session_key=self._session_key,
             namespace=self.connection.namespace,
@@ -240,6 +242,7 @@ class Engine:
             await self.connection.store.state_limits(self.connection.namespace, rules)
         if self.budgets is not None:
             await self.budgets.start()
+        await self.connection.keyring.read()
         await self.session.open(self.identity, self.connection.namespace, self.task_queue, self.code)
 
     async def stop(self, grace_s: float) -> None:

@@ -1,18 +1,24 @@
-"""How a queued activity ends that no worker will begin any more: what is written of it. Pure."""
+"""How an activity ends that no worker here will begin, or goes on with outside: what is written of it. Pure."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
-from pledger.engine.port.operations import ExpireTask
-from pledger.engine.port.records import AttemptRecord, TaskRow
+from pledger.engine.outside import timed_out_outside
+from pledger.engine.port.operations import ExpireTask, FinishTask
+from pledger.engine.port.records import OUTSIDE, AttemptRecord, TaskRow
 from pledger.engine.task_rows import decode_command, decode_failure, encode_record, record_of
 from pledger.engine.verdicts import cancelled_unstarted, damaged, timed_out, worker_lost
 from pledger.history.events import ActivityFailed
 
 
-def expire(task: TaskRow, now_ms: int, worker: str) -> ExpireTask:
-    """A queued task that waited too long, or was cancelled: its activity ends without a further attempt."""
+def expire(task: TaskRow, now_ms: int, worker: str, draw: Callable[[], float]) -> ExpireTask | FinishTask:
+    """A queued task that waited too long, or was cancelled: its activity ends without a further attempt. Or an attempt
+    outside whose time is over, and that may be followed by another one. draw: gives one of [0, 1), for the jitter."""
+    if task.owner == OUTSIDE:
+        return timed_out_outside(task, now_ms, worker, draw())
     failed, records = _cancelled(task, now_ms, worker) if task.cancel_requested else (_timed_out(task), ())
     expires_ms = task.expires_ms or 0
     return ExpireTask(task.run_key, task.event_id, task.attempt, expires_ms, encode_record(failed), records)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
@@ -53,6 +54,7 @@ class Intake:
         committer: Committer,
         clock: LedgerClock,
         loop: asyncio.AbstractEventLoop,
+        randomness: random.Random,
         worker: str,
         session_key: Callable[[], int],
         namespace: str,
@@ -67,6 +69,7 @@ class Intake:
         self._committer = committer
         self._clock = clock
         self._loop = loop
+        self._random = randomness
         self._worker = worker
         self._session_key = session_key
         self._namespace = namespace
@@ -223,7 +226,7 @@ class Intake:
                 self._loop.call_soon(self._runs.ended_elsewhere, run)
         if outlook.expired:
             for task in await self._store.expired_tasks(self._namespace, now_ms, CLAIM_MAX):
-                expire = expiry.expire(task, self._clock.now_ms(), self._worker)
+                expire = expiry.expire(task, self._clock.now_ms(), self._worker, self._random.random)
                 self._committer.submit(expire, functools.partial(self._expired, task.run_key))
         if await self.claims.take(now_ms, outlook, looked_at):
             self._changed = True  # there may be more, and another thing is the next one due

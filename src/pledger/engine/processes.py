@@ -22,8 +22,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from pledger.engine.attempt import Attempt, running
+from pledger.engine.attempt import Attempt, CompleteAsync, running
+from pledger.engine.keyring import token_of
 from pledger.engine.port.records import TaskRow
+from pledger.engine.port.tokens import TokenKey
 from pledger.engine.secrets import hold
 from pledger.errors import ApplicationError, CancelledError, UsageError, WorkerLostError
 from pledger.history import events, failures
@@ -55,6 +57,7 @@ class Order(msgspec.Struct, frozen=True):
     run_deadline_ms: int | None
     now_ms: int
     asked_s: float
+    key: TokenKey | None
 
 
 def run_in_process(loop: asyncio.AbstractEventLoop, attempt: Attempt) -> tuple[asyncio.Future[Any], Callable[[], None]]:
@@ -127,6 +130,7 @@ def _order(attempt: Attempt) -> Order:
         attempt.run_deadline_ms,
         attempt.now_ms(),
         time.monotonic(),
+        attempt.key(),
     )
 
 
@@ -142,6 +146,8 @@ def _listen(pipe: Connection, attempt: Attempt) -> tuple[BaseException | None, A
         match kind:
             case b"h":
                 attempt.beat_encoded(data or None)
+            case b"o":
+                return CompleteAsync(), None
             case b"f":
                 return failures.to_exception(failures.decode(data)), None
             case _:
@@ -175,6 +181,8 @@ def _child(data: bytes, pipe: Connection, secrets: dict[str, str]) -> None:
         positional, keywords = definition.signature.split(args)
         result = context.run(definition.fn, *positional, **keywords)
         kind, answer = b"r", definition.signature.encode_result(result)
+    except CompleteAsync:
+        kind, answer = b"o", b""
     except BaseException as error:  # noqa: BLE001 - all of it goes to the worker
         if isinstance(error, SystemExit):
             error = ApplicationError(f"the activity called sys.exit({error.code!r})", type="SystemExit")
@@ -234,8 +242,13 @@ class _Remote(Attempt):
             order.run_deadline_ms,
         )
         self._pipe = pipe
+        self._key = order.key
         # The ledger's time, carried on from when the worker gave the order: one machine has one monotonic clock.
         self.now_ms = lambda: order.now_ms + int((time.monotonic() - order.asked_s) * 1000)
+
+    def token(self, expires_ms: int) -> str:
+        assert self._key is not None, "it came with the order"
+        return token_of(self._key, self.identity, self.event_id, self.number, expires_ms)
 
     def beat_encoded(self, data: bytes | None) -> None:
         self._pipe.send_bytes(b"h")

@@ -17,6 +17,7 @@ from pledger.engine.port.operations import (
     Block,
     ExpireTask,
     FinishTask,
+    HandOut,
     Heartbeat,
     LogAttempts,
     Operation,
@@ -114,7 +115,7 @@ class Pass:
                 yield "requeue", self.task(row)
             case FinishTask(outcome=bytes() as outcome) | ExpireTask(outcome=outcome) if self._may(outcome):
                 yield "outcome", self._outcome(outcome, op.event_id, place)
-            case Heartbeat(details=bytes() as details) if self._may(details):
+            case Heartbeat(details=bytes() as details) | HandOut(details=bytes() as details) if self._may(details):
                 yield "details", self._change(details, place.at(f"{op.event_id}.heartbeat"))
             case _:
                 pass

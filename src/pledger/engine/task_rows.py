@@ -14,8 +14,8 @@ import msgspec
 from pledger import errors
 from pledger.engine.port.answers import Reply
 from pledger.engine.port.lane_text import lane_of
-from pledger.engine.port.operations import FinishTask, LogAttempts, PutTask
-from pledger.engine.port.records import AttemptRecord, TaskRow
+from pledger.engine.port.operations import FinishTask, HandOut, LogAttempts, PutTask
+from pledger.engine.port.records import OUTSIDE, AttemptRecord, TaskRow
 from pledger.history.events import ActivityCompleted, ActivityFailed, ScheduleActivity
 from pledger.history.failures import Failure
 from pledger.machine.identity import RunIdentity
@@ -163,7 +163,7 @@ class TaskRows:
         session_key: Callable[[], int],
         runs: Runs,
     ) -> None:
-        self.unwritten: dict[tuple[int, int], PutTask | FinishTask] = {}
+        self.unwritten: dict[tuple[int, int], PutTask | FinishTask | HandOut] = {}
         self._committer = committer
         self._clock = clock
         self._loop = loop
@@ -171,7 +171,7 @@ class TaskRows:
         self._worker = worker
         self._session_key = session_key
         self._runs = runs
-        self._held: dict[int, list[tuple[Attempt, FinishTask]]] = {}
+        self._held: dict[int, list[tuple[Attempt, FinishTask | HandOut]]] = {}
 
     def started(self, attempt: Attempt) -> TaskRow:
         """The row of an attempt that began without one."""
@@ -203,7 +203,7 @@ class TaskRows:
         """Whether what is on its way ends the attempt of the row, or comes after it. What is of an earlier attempt, or
         put the row there that has been claimed since, is only being repeated: its answer was lost."""
         match self.unwritten.get((row.run_key, row.event_id)):
-            case FinishTask(attempt=attempt):
+            case FinishTask(attempt=attempt) | HandOut(attempt=attempt):
                 return attempt >= row.attempt
             case PutTask(task=task):
                 return task.attempt > row.attempt or (task.attempt == row.attempt and task.state == "started")
@@ -232,7 +232,7 @@ class TaskRows:
         for attempt, finish in self._held.pop(run_key, ()):
             self.finish(attempt, finish)
 
-    def finish(self, attempt: Attempt, finish: FinishTask) -> None:
+    def finish(self, attempt: Attempt, finish: FinishTask | HandOut) -> None:
         """Write what became of an attempt that has a row."""
         self.unwritten[attempt.run_key, attempt.event_id] = finish
         held = self._held.get(attempt.run_key)
@@ -254,13 +254,19 @@ class TaskRows:
         elif isinstance(answer, Exception):
             self._runs.in_doubt()
 
-    def _finished(self, attempt: Attempt, finish: FinishTask, answer: Answer) -> None:
+    def _finished(self, attempt: Attempt, finish: FinishTask | HandOut, answer: Answer) -> None:
         if isinstance(answer, errors.StoreUnavailableError):
             self._later(lambda: self._committer.submit(finish, lambda again: self._finished(attempt, finish, again)))
             return
         self._written(attempt.run_key, attempt.event_id, finish)
-        if answer is Reply.WON:
+        if isinstance(finish, HandOut) and answer in {Reply.WON, Reply.DUPLICATE, Reply.LOST}:
+            if answer is Reply.LOST and attempt.row is None:
+                # The row that its heartbeat was to give it has not arrived: write it whole.
+                out = msgspec.structs.replace(self.started(attempt), owner=OUTSIDE, expires_ms=finish.expires_ms)
+                self.put(PutTask(attempt.fence, out))
+        elif answer is Reply.WON:
             self._runs.attempts_ended()
+            assert isinstance(finish, FinishTask)
             if finish.requeue is not None:
                 self._runs.requeued(finish.requeue)
             elif finish.outcome is not None:
@@ -275,7 +281,7 @@ class TaskRows:
             self._later(lambda: self._put_again(put))
             return
         self._written(put.task.run_key, put.task.event_id, put)
-        if answer is Reply.WON:
+        if answer is Reply.WON and put.task.state == "queued":
             self._runs.requeued(put.task)
         elif isinstance(answer, Exception):
             logger.error("a retry could not be recorded: %s", answer)
@@ -287,7 +293,7 @@ class TaskRows:
             # The run is gone, or has its outcome: the row was there after all, was taken, and has done its duty.
             self._written(put.task.run_key, put.task.event_id, put)
 
-    def _written(self, run_key: int, event_id: int, write: PutTask | FinishTask) -> None:
+    def _written(self, run_key: int, event_id: int, write: PutTask | FinishTask | HandOut) -> None:
         """Unless another one of the activity has set out meanwhile."""
         if self.unwritten.get((run_key, event_id)) is write:
             del self.unwritten[run_key, event_id]

@@ -9,6 +9,8 @@ from types import FrameType
 # Not with pathlib: it would be a tenth of the time that the whole library takes to start.
 _PACKAGE = __file__.rpartition("machine")[0]
 _ASYNCIO = asyncio.__file__.removesuffix("__init__.py")
+#: Classes that stand in a file of their own and are a part of another one, under whose name people know their verbs.
+_PARTS = {"Completions": "Client"}
 
 
 def caller_name(depth: int) -> str:
@@ -27,7 +29,8 @@ def public_call() -> str:
     while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         name = frame.f_code.co_qualname
         frame = frame.f_back
-    return name
+    owner, _, verb = name.partition(".")
+    return f"{_PARTS.get(owner, owner)}.{verb}" if verb else name
 
 
 def _file_name(path: str) -> str:

@@ -23,6 +23,7 @@ from pledger.engine.port.operations import (
     ConfirmClaim,
     ExpireTask,
     FinishTask,
+    HandOut,
     Heartbeat,
     LogAttempts,
     Operation,
@@ -32,7 +33,7 @@ from pledger.engine.port.operations import (
     StartRun,
     Terminate,
 )
-from pledger.engine.port.records import RunRow, SessionRow, TaskRow
+from pledger.engine.port.records import OUTSIDE, RunRow, SessionRow, TaskRow
 from pledger.history import events, transition
 from pledger.testing.circuits import Circuits
 from pledger.testing.findings import Findings
@@ -323,7 +324,7 @@ class Auditor(Findings):
         for run_key in view.open_runs():
             self.check_waker(run_key, view)
             run = view.run(run_key)
-            owners = {run and run.owner, *(task.owner for task in view.tasks(run_key).values())} - {None}
+            owners = {run and run.owner, *(task.owner for task in view.tasks(run_key).values())} - {None, OUTSIDE}
             if not owners <= set(sessions):
                 self.violated(
                     "every open run has a waker", f"run {run_key} is held by {owners}, gone sessions among them"
@@ -378,6 +379,7 @@ def _run_key(operation: Operation) -> int:
             | Block()
             | ConfirmClaim()
             | FinishTask()
+            | HandOut()
             | ExpireTask()
             | Heartbeat()
             | Send()

@@ -13,7 +13,7 @@ from pledger import errors
 from pledger.client import History
 from pledger.engine import blocks
 from pledger.engine.loading import identity_of
-from pledger.history import events, transition
+from pledger.history import events, payloads, transition
 from pledger.history.sealing import is_sealed
 from pledger.testing.opening import plain_history
 from pledger.testing.replaying import replay
@@ -137,8 +137,10 @@ def every_outcome_told_is_true(sim: Judged) -> list[str]:
 
 
 def every_outcome_was_seen_outside(sim: Judged) -> list[str]:
-    """A recorded result is what that attempt returned, and never more attempts are recorded than began."""
+    """A recorded result is what that attempt returned, or somebody gave from outside, and never more attempts are
+    recorded than began."""
     found: list[str] = []
+    offered = [each for program in sim.programs for each in program.journal.offered]
     for run_key, record in sim.auditor.records.by_run.items():
         for position, outcome in _outcomes(sim, run_key).items():
             activity = sim.world.activities.get((record.run_id, position))
@@ -150,8 +152,27 @@ def every_outcome_was_seen_outside(sim: Judged) -> list[str]:
             result = (
                 sim.activities[activity.activity_type].signature.decode_result(outcome.result) if activity else None
             )
+            if not seen and (record.run_id, position, result) in offered:
+                continue  # from outside, by its token
             if not seen or [result] != [each.result for each in seen]:
                 found.append(f"results are true: {record.run_id} event {position}: {outcome} is not of {began}")
+    return found
+
+
+def every_completion_counts(sim: Judged) -> list[str]:
+    """What was acknowledged to the holder of a token is the outcome of the activity, unless the run ended before it."""
+    found: list[str] = []
+    records = {record.run_id: record for record in sim.auditor.records.by_run.values()}
+    for program in sim.programs:
+        for run_id, event_id, result in program.journal.completed:
+            record = records.get(run_id)
+            outcome = None if record is None else record.outcomes.get(event_id)
+            if record is None or (outcome is None and record.state.status != "completed"):
+                continue
+            sim.auditor.checks("nothing acknowledged is lost")
+            told = isinstance(outcome, events.ActivityCompleted) and payloads.decode(outcome.result) == result
+            if not told:
+                found.append(f"nothing acknowledged is lost: {result!r} for event {event_id}, which is {outcome}")
     return found
 
 
@@ -284,6 +305,7 @@ ALL: Final[tuple[Callable[[Judged], Sequence[str]], ...]] = (
     every_message_arrives_once,
     every_outcome_told_is_true,
     every_outcome_was_seen_outside,
+    every_completion_counts,
     every_history_is_whole,
     every_damage_is_found,
     every_history_replays,

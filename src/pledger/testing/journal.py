@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from pledger import errors
+from pledger.engine.port.records import OUTSIDE
+from pledger.history import payloads
 
 if TYPE_CHECKING:
     import random
@@ -54,8 +56,9 @@ class Outcome:
 class Journal:
     """What was acknowledged to one program, and what was refused.
 
-    run_ids: what its start was answered with, one for each time it was asked. cancels: (run_id, request_id).
-    went_back: whether the ledger ever has, and lacks some of what was acknowledged.
+    offered, completed: (run_id, event_id, result) of activities that it has tried to complete by a token, and of those
+    that were accepted. run_ids: what its start was answered with, one for each time it was asked.
+    cancels: (run_id, request_id). went_back: whether the ledger ever has, and lacks some of what was acknowledged.
     """
 
     run_ids: list[str] = field(default_factory=list)
@@ -64,6 +67,8 @@ class Journal:
     cancels: list[tuple[str, str]] = field(default_factory=list)
     terminated: list[str] = field(default_factory=list)
     outcomes: list[Outcome] = field(default_factory=list)
+    offered: list[tuple[str, int, Any]] = field(default_factory=list)
+    completed: list[tuple[str, int, Any]] = field(default_factory=list)
     went_back: bool = False
 
     def forget(self, state: State) -> None:
@@ -80,6 +85,7 @@ class Journal:
         self.signals = [each for each in self.signals if (each.run_id, each.message_id) in there]
         self.cancels = [each for each in self.cancels if each in there]
         self.terminated = [each for each in self.terminated if each in closed]
+        self.completed.clear()
         forgotten = {run_id for run_id in closed if rows[run_id].is_forgotten}
         self.outcomes = [
             each for each in self.outcomes if each.run_id in (forgotten if each.status == "forgotten" else closed)
@@ -206,6 +212,41 @@ class Caller:
             return await self._repeated(lambda: self.handle.query(query, *args))
         except (errors.RunClosedError, errors.NoWorkerError, errors.RunBlockedError):
             return None
+
+    async def handed_out(self) -> list[tuple[int, str]] | None:
+        """(event_id, token) of the activities that are out, each the last detail of its heartbeat; None once the run is
+        closed."""
+        try:
+            found = await self._repeated(self.handle.describe)
+        except (errors.NoLongerKeptError, errors.CorruptHistoryError):
+            return None
+        if found.summary.closed is not None:
+            return None
+        out = [row for row in found.pending if row.owner == OUTSIDE and row.heartbeat is not None]
+        return [(row.event_id, payloads.decode(row.heartbeat or b"[]")[-1]) for row in out]
+
+    async def complete(self, event_id: int, token: str, result: Any) -> bool:
+        """Whether the result of the activity was accepted. A token that was used, by an answer that was lost too, or
+        whose time is over, is refused."""
+        place = (self.run_id, event_id, result)
+        self._journal.offered.append(place)
+        self._told(f"offers {result!r} for event {event_id}")
+        try:
+            await self._repeated(lambda: self._client.complete_activity(token, result))
+        except errors.TokenError as error:
+            self._told(f"event {event_id}: {type(error).__name__}")
+            return False
+        self._journal.completed.append(place)
+        self._told(f"event {event_id} was completed with {result!r}")
+        return True
+
+    async def fail(self, token: str, message: str) -> bool:
+        """The same of a failure."""
+        try:
+            await self._repeated(lambda: self._client.fail_activity(token, message))
+        except errors.TokenError:
+            return False
+        return True
 
     async def outcome(self) -> Outcome:
         """How the run ended; blocked ones are waited for."""

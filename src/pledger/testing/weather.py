@@ -39,6 +39,7 @@ READS: Final = frozenset(
         "chain_runs",
         "read_losses",
         "read_pieces",
+        "read_token_keys",
     }
 )
 #: How long a verb takes, in seconds: mostly, and when the store is slow.

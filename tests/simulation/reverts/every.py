@@ -15,6 +15,7 @@ from tests.simulation.reverts import (
     of_retention,
     of_runs,
     of_the_store,
+    of_tokens,
     of_transactions,
     of_wide_transitions,
 )
@@ -34,4 +35,5 @@ EVERY = [
     *of_transactions.REVERTS,
     *of_wide_transitions.REVERTS,
     *of_pieces.REVERTS,
+    *of_tokens.REVERTS,
 ]

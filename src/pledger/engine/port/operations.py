@@ -147,6 +147,7 @@ class FinishTask(Write):
 
     requeue: the row as it shall wait for the next attempt, or None; outcome: encoded ActivityCompleted or
     ActivityFailed, or None. Exactly one of the two. An outcome wakes the run.
+    expires_ms: wins only while the row says so, or None: a heartbeat that came first has put the end of its time off.
     """
 
     run_key: int
@@ -156,6 +157,23 @@ class FinishTask(Write):
     outcome: bytes | None = None
     requeue: TaskRow | None = None
     attempts: Sequence[AttemptRecord] = ()
+    expires_ms: int | None = None
+
+
+class HandOut(Write):
+    """The session that runs an attempt lets go of it: it is completed from outside. Its row's owner is OUTSIDE from now
+    on, whatever becomes of the session, and its slots stay taken.
+
+    expires_ms: when it times out, or None. details: of its last heartbeat, or None for those that are there. Answered
+    WON, LOST when it is not the session's attempt any more, or DUPLICATE when it is out already: the answer was lost.
+    """
+
+    run_key: int
+    event_id: int
+    attempt: int
+    owner: int
+    expires_ms: int | None
+    details: bytes | None = None
 
 
 class ExpireTask(Write):
@@ -172,13 +190,14 @@ class ExpireTask(Write):
 
 class Heartbeat(Write):
     """Details of a started attempt. Answered HEARTBEAT_OK, CANCEL_REQUESTED, or LOST when it is not its attempt any
-    more."""
+    more. expires_ms: of one that is OUTSIDE, when it times out now; None leaves that as it is."""
 
     run_key: int
     event_id: int
     attempt: int
     owner: int
     details: bytes | None
+    expires_ms: int | None = None
 
 
 class LogAttempts(Write):
@@ -246,6 +265,7 @@ Operation: TypeAlias = (
     | ConfirmClaim
     | PutTask
     | FinishTask
+    | HandOut
     | ExpireTask
     | Heartbeat
     | LogAttempts

@@ -84,15 +84,21 @@ class Message(Record, frozen=True):
     event_id: int | None = None
 
 
+#: Who runs an attempt that was handed out, to be completed from outside by its token: a session that never ends. Those
+#: of workers count from 1.
+OUTSIDE: Final = 0
+
+
 class TaskRow(Record, frozen=True):
     """A pending activity that lives in the store: queued, retrying, heartbeating or run by another worker.
 
     Identity: (run_key, event_id); event_id is where the activity was scheduled. attempt: 1-based, the one that is
     queued or started. state: "queued" (may start at due_ms), "started" (owner runs it since started_ms) or "done"
     (outcome waits for the run). lost: this attempt died with its worker; whoever claims the row judges that first.
-    command: the encoded ScheduleActivity. scheduled_ms: when it was scheduled first. expires_ms: when waiting in the
-    queue ends without an attempt, or None. heartbeat: last details (JSON), or None. last_failure: encoded Failure or
-    None. outcome: encoded ActivityCompleted or ActivityFailed once done.
+    command: the encoded ScheduleActivity. scheduled_ms: when it was scheduled first. expires_ms: when waiting in
+    the queue ends without an attempt, or None; of a started one whose owner is OUTSIDE, when it times out.
+    heartbeat: last details (JSON), or None. last_failure: encoded Failure or None. outcome: encoded
+    ActivityCompleted or ActivityFailed once done.
     cancel_requested: its attempt should stop, and no further one begin. Whatever is written over the row does not take
     that back. While such a row is queued it has expired (expires_ms 0): the first worker that looks settles it, whether
     it serves the queue or not.
@@ -126,6 +132,9 @@ class TaskRow(Record, frozen=True):
 
 class AttemptRecord(Record, frozen=True):
     """One line of the bounded attempt log. outcome: "failed", "timed_out", "lost", "cancelled", "late".
+
+    A token that was refused is kept as "late", with the class of its error as the type of the failure, and shown as
+    "refused" (see `completing.told`).
 
     event_id: the activity's; or that of a signal that the code did not take, with why as the failure.
 

@@ -29,6 +29,7 @@ from pledger.engine.port.records import (
     TaskRow,
 )
 from pledger.engine.port.retention import Retention
+from pledger.engine.port.tokens import Tokens
 from pledger.engine.port.transactions import Transactions
 from pledger.history.placement import LimitRule
 from pledger.history.transition import StoredTransition
@@ -116,7 +117,7 @@ class Tasks(Protocol):
         ...
 
     async def expired_tasks(self, namespace: str, now_ms: int, limit: int) -> list[TaskRow]:
-        """Queued rows of any queue of the namespace whose expires_ms has passed."""
+        """Rows of any queue of the namespace whose expires_ms has passed: queued ones, and those that are OUTSIDE."""
         ...
 
     async def owned_tasks(self, session_key: int) -> list[TaskRow]:
@@ -285,6 +286,7 @@ class Store(
     Transactions,
     Losses,
     Pieces,
+    Tokens,
     Protocol,
 ):
     """One database.

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from pledger.engine.port import choosing, lanes
 from pledger.engine.port.lanes import Bounds, Choice, Claim, Head, Served, Situation, Slot, SlotKey
-from pledger.engine.port.records import LimitRow, PlaceRow, QueueRow, TaskRow
+from pledger.engine.port.records import OUTSIDE, LimitRow, PlaceRow, QueueRow, TaskRow
 from pledger.history.placement import LimitRule
 from pledger.store import queue_rows
 from pledger.store.memory import pauses
@@ -123,7 +123,7 @@ def read_queues(state: State, namespace: str, now_ms: int) -> list[QueueRow]:
     rows = [task for tasks in state.tasks.values() for task in tasks.values() if task.namespace == namespace]
     queues: dict[str, list[TaskRow]] = defaultdict(list)
     for task in rows:
-        if task.state != "done":
+        if task.state != "done" and task.owner != OUTSIDE:  # nobody of the queue runs that
             queues[task.task_queue].append(task)
     found = []
     for name, tasks in sorted(queues.items()):

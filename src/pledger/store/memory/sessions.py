@@ -11,7 +11,7 @@ from pledger.engine.port.pauses import Part
 from pledger.engine.port.records import Outlook, RunRow, SessionRow
 from pledger.store.memory import pauses
 from pledger.store.memory.state import State
-from pledger.store.memory.tasks import queued_tasks
+from pledger.store.memory.tasks import expiring_tasks, queued_tasks
 
 
 def now_ms(state: State) -> int:
@@ -148,7 +148,7 @@ def look(
     return Outlook(
         overdue=any(session.expires_ms <= now for session in read_sessions(state, namespace)),
         woken=bool(state.wakes) and any(state.runs[run_key].owner == session_key for run_key in state.wakes),
-        expired=any(task.expires_ms is not None and task.expires_ms <= now_ms for task in queued),
+        expired=any((task.expires_ms or 0) <= now_ms for task in expiring_tasks(state, namespace)),
         unblocked=any(run.blocked and _may_unblock(state, run, codes) for run in runs),
         ended=tuple(run_key for run_key in held if run_key not in state.open_runs),
         due_ms=min(due, default=None),

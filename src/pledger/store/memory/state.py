@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ from pledger.engine.port.lane_text import Share
 from pledger.engine.port.lanes import Slot, SlotKey
 from pledger.engine.port.pauses import Pause
 from pledger.engine.port.records import AttemptRecord, Message, Request, RunRow, RunStatus, SessionRow, TaskRow
+from pledger.engine.port.tokens import TokenKey
 from pledger.errors import WorkflowNotFoundError
 from pledger.history.placement import LimitRule, LimitUse
 from pledger.history.transition import StoredTransition
@@ -47,9 +49,10 @@ class State:
     tried: of runs that were blocked, the event at which that was, and the codes that failed there. queues: what limits
     and fairness go by, of each namespace. dependencies: by name, of each namespace. leftovers: forgotten runs that
     still have some of their history. duties: (owner, until_ms) of each chore, by namespace and name. losses: see
-    `Losses.read_losses`. pieces: by their names; piece_uses: the names of those that a run uses. news: set by a
-    rule that writes what may concern another process: something that may be due, a run or a slot that is free, an
-    end. listeners: called with the handle that wrote, after a write that was such.
+    `Losses.read_losses`. pieces: by their names; piece_uses: the names of those that a run uses.
+    token_keys: the newest last. news: set by a rule that writes what may concern another process: something that may
+    be due, a run or a slot that is free, an end. listeners: called with the handle that wrote, after a write that was
+    such.
     """
 
     clock: Callable[[], int] = system_clock
@@ -76,6 +79,9 @@ class State:
     losses: dict[int, bool] = field(default_factory=dict)
     pieces: dict[bytes, bytes] = field(default_factory=dict)
     piece_uses: dict[int, set[bytes]] = field(default_factory=dict)
+    token_keys: list[TokenKey] = field(
+        default_factory=lambda: [TokenKey(secrets.token_hex(4), secrets.token_bytes(32), 0)]
+    )
     news: bool = False
     listeners: list[Callable[[object], None]] = field(default_factory=list)
 

@@ -16,6 +16,7 @@ from pledger.engine.port.operations import (
     ConfirmClaim,
     ExpireTask,
     FinishTask,
+    HandOut,
     Heartbeat,
     LogAttempts,
     Operation,
@@ -43,6 +44,7 @@ from pledger.engine.port.records import (
     TaskRow,
 )
 from pledger.engine.port.retention import Finished, Place
+from pledger.engine.port.tokens import TokenKey
 from pledger.errors import InternalError, PledgerError, UsageError
 from pledger.history.placement import LimitRule
 from pledger.history.transition import StoredTransition
@@ -60,6 +62,7 @@ from pledger.store.memory import (
     retention,
     sessions,
     tasks,
+    tokens,
 )
 from pledger.store.memory.faults import Faults
 from pledger.store.memory.handle import MemoryHandle
@@ -76,6 +79,7 @@ _RULES: Final[dict[type, Callable[[State, Any], Answer]]] = {
     Send: mailbox.send,
     PutTask: tasks.put_task,
     FinishTask: tasks.finish_task,
+    HandOut: tasks.hand_out,
     ExpireTask: tasks.expire_task,
     Heartbeat: tasks.heartbeat,
     LogAttempts: tasks.log_late,
@@ -331,6 +335,14 @@ class MemoryStore(MemoryHandle, MemoryTransactions):
 
     async def read_pieces(self, names: Sequence[bytes]) -> Mapping[bytes, bytes]:
         return await self._call(pieces.read_pieces, names)
+
+    # Tokens -----------------------------------------------------------------------------------------------------------
+
+    async def read_token_keys(self) -> list[TokenKey]:
+        return await self._call(tokens.read_token_keys)
+
+    async def rotate_token_keys(self, key_id: str, secret: bytes, keep_ms: int) -> TokenKey:
+        return await self._change(tokens.rotate_token_keys, key_id, secret, keep_ms)
 
     # The whole --------------------------------------------------------------------------------------------------------
 

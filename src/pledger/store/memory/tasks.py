@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from pledger.engine.port.answers import Answer, Reply
 from pledger.engine.port.lanes import Served, is_apart
-from pledger.engine.port.operations import ExpireTask, FinishTask, Heartbeat, LogAttempts, PutTask
-from pledger.engine.port.records import AttemptRecord, TaskRow
+from pledger.engine.port.operations import ExpireTask, FinishTask, HandOut, Heartbeat, LogAttempts, PutTask
+from pledger.engine.port.records import OUTSIDE, AttemptRecord, TaskRow
 from pledger.store.memory import pauses
 from pledger.store.memory.state import State
 
@@ -32,7 +32,7 @@ def put_task(state: State, op: PutTask) -> Answer:
 
 def finish_task(state: State, op: FinishTask) -> Answer:
     task = _started(state, op.run_key, op.event_id, op.attempt, op.owner)
-    if task is None:
+    if task is None or op.expires_ms not in {None, task.expires_ms}:
         return Reply.LOST
     if op.requeue is not None:
         change_tasks(state, op.run_key, (op.requeue,), (), ())
@@ -40,6 +40,22 @@ def finish_task(state: State, op: FinishTask) -> Answer:
         change_tasks(state, op.run_key, (replace(task, state="done", owner=None, outcome=op.outcome),), (), ())
         state.wake(op.run_key)
     log_attempts(state, op.attempts)
+    return Reply.WON
+
+
+def hand_out(state: State, op: HandOut) -> Answer:
+    task = _started(state, op.run_key, op.event_id, op.attempt, op.owner)
+    if task is None:
+        is_out = _started(state, op.run_key, op.event_id, op.attempt, OUTSIDE) is not None
+        return Reply.DUPLICATE if is_out else Reply.LOST
+    details = task.heartbeat if op.details is None else op.details
+    out = replace(task, owner=OUTSIDE, expires_ms=op.expires_ms, heartbeat=details)
+    change_tasks(state, op.run_key, (out,), (), ())
+    for slots in (queues.slots for queues in state.queues.values()):
+        for key, slot in slots.items():
+            place = (slot.session_key, slot.run_key, slot.event_id, slot.attempt)
+            if place == (op.owner, op.run_key, op.event_id, op.attempt):
+                slots[key] = slot._replace(session_key=OUTSIDE)
     return Reply.WON
 
 
@@ -57,8 +73,9 @@ def heartbeat(state: State, op: Heartbeat) -> Answer:
     task = _started(state, op.run_key, op.event_id, op.attempt, op.owner)
     if task is None:
         return Reply.LOST
-    if op.details is not None:
-        change_tasks(state, op.run_key, (replace(task, heartbeat=op.details),), (), ())
+    details = task.heartbeat if op.details is None else op.details
+    expires_ms = task.expires_ms if op.expires_ms is None else op.expires_ms
+    change_tasks(state, op.run_key, (replace(task, heartbeat=details, expires_ms=expires_ms),), (), ())
     return Reply.CANCEL_REQUESTED if task.cancel_requested else Reply.HEARTBEAT_OK
 
 
@@ -158,9 +175,7 @@ def start_tasks(state: State, session_key: int, now_ms: int, tasks: Sequence[Tas
 
 
 def expired_tasks(state: State, namespace: str, now_ms: int, limit: int) -> list[TaskRow]:
-    expired = [
-        task for task in queued_tasks(state, namespace) if task.expires_ms is not None and task.expires_ms <= now_ms
-    ]
+    expired = [task for task in expiring_tasks(state, namespace) if (task.expires_ms or 0) <= now_ms]
     return sorted(expired, key=lambda task: (task.expires_ms or 0, task.run_key, task.event_id))[:limit]
 
 
@@ -171,6 +186,13 @@ def queued_tasks(state: State, namespace: str) -> list[TaskRow]:
         for task in tasks.values()
         if task.state == "queued" and task.namespace == namespace
     ]
+
+
+def expiring_tasks(state: State, namespace: str) -> list[TaskRow]:
+    """Those whose time a worker has to watch that does not run them: in the queue, or outside."""
+    rows = [task for tasks in state.tasks.values() for task in tasks.values() if task.namespace == namespace]
+    waits = [task for task in rows if task.state == "queued" or task.owner == OUTSIDE]
+    return [task for task in waits if task.expires_ms is not None]
 
 
 def owned_tasks(state: State, session_key: int) -> list[TaskRow]:

@@ -12,6 +12,7 @@ from pledger.engine.port.operations import (
     ConfirmClaim,
     ExpireTask,
     FinishTask,
+    HandOut,
     Heartbeat,
     LogAttempts,
     Operation,
@@ -57,7 +58,7 @@ def _subject(operation: Operation) -> tuple[int | None, Hashable]:
             return None, None
         case PutTask():
             return operation.task.run_key, (operation.task.run_key, operation.task.event_id)
-        case FinishTask() | ExpireTask() | Heartbeat():
+        case FinishTask() | HandOut() | ExpireTask() | Heartbeat():
             return operation.run_key, (operation.run_key, operation.event_id)
         case Send():
             return operation.run_key, (operation.run_key, operation.message_id)

@@ -23,6 +23,7 @@ _SUBJECTS: Final = (
     "queues",
     "dependencies",
     "pieces",
+    "tokens",
 )
 #: What stands for the schema in the files.
 _PLACEHOLDER: Final = "pledger."

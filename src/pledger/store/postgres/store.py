@@ -29,6 +29,7 @@ from pledger.store.postgres.schema import migrate, schema_version
 from pledger.store.postgres.sessions import PostgresSessions
 from pledger.store.postgres.statements import load_steps
 from pledger.store.postgres.tasks import PostgresTasks
+from pledger.store.postgres.tokens import PostgresTokens
 from pledger.store.postgres.transactions import PostgresTransactions
 
 #: What a role may not see of others' sessions is in the statistics all the same: how many there are.
@@ -54,6 +55,7 @@ class PostgresStore(
     PostgresTransactions,
     PostgresLosses,
     PostgresPieces,
+    PostgresTokens,
 ):
     """A ledger in a schema of a database, shared by any number of processes on any number of machines."""
 

@@ -34,6 +34,8 @@ BY_ROW: Final = (
     "drop_tasks",
     "cancel_tasks",
     "finish_tasks",
+    "hand_out_tasks",
+    "hand_out_slots",
     "beat_tasks",
     "log_attempts",
     "keep_pieces",

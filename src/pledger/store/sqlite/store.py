@@ -31,6 +31,7 @@ from pledger.store.sqlite.requests import SqliteRequests
 from pledger.store.sqlite.retention import SqliteRetention
 from pledger.store.sqlite.sessions import SqliteSessions
 from pledger.store.sqlite.tasks import SqliteTasks
+from pledger.store.sqlite.tokens import SqliteTokens
 from pledger.store.sqlite.transactions import SqliteTransactions
 from pledger.store.sqlite.writer import CommitHook
 
@@ -53,6 +54,7 @@ class SqliteStore(
     SqliteRetention,
     SqliteTransactions,
     SqliteLosses,
+    SqliteTokens,
 ):
     """A ledger in one file, shared by any number of processes on one machine."""
 

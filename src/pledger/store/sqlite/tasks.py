@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from pledger.engine.port.answers import Answer, Reply
 from pledger.engine.port.lanes import APART_MS, Served, is_apart
-from pledger.engine.port.operations import ExpireTask, FinishTask, Heartbeat, LogAttempts, PutTask
+from pledger.engine.port.operations import ExpireTask, FinishTask, HandOut, Heartbeat, LogAttempts, PutTask
 from pledger.engine.port.records import AttemptRecord, TaskRow
 from pledger.store.sqlfiles import as_json, load_queries
 from pledger.store.sqlite import mailbox, sessions
@@ -33,7 +33,7 @@ def put_task(cursor: Cursor, op: PutTask) -> Answer:
 
 
 def finish_task(cursor: Cursor, op: FinishTask) -> Answer:
-    place = (op.run_key, op.event_id, op.attempt, op.owner)
+    place = (op.run_key, op.event_id, op.attempt, op.owner, op.expires_ms)
     if op.requeue is not None:
         if cursor.row(_SQL["runs_task"], place) is None:
             return Reply.LOST
@@ -47,6 +47,16 @@ def finish_task(cursor: Cursor, op: FinishTask) -> Answer:
     return Reply.WON
 
 
+def hand_out(cursor: Cursor, op: HandOut) -> Answer:
+    place = (op.run_key, op.event_id, op.attempt)
+    cursor.execute(_SQL["hand_out"], (op.expires_ms, op.details, *place, op.owner))
+    if not cursor.changes():
+        is_out = cursor.row(_SQL["is_out"], place) is not None
+        return Reply.DUPLICATE if is_out else Reply.LOST
+    cursor.execute(_SQL["hand_out_slots"], (*place, op.owner))
+    return Reply.WON
+
+
 def expire_task(cursor: Cursor, op: ExpireTask) -> Answer:
     cursor.execute(_SQL["expire_task"], (op.outcome, op.run_key, op.event_id, op.attempt, op.expires_ms))
     if not cursor.changes():
@@ -57,7 +67,8 @@ def expire_task(cursor: Cursor, op: ExpireTask) -> Answer:
 
 
 def heartbeat(cursor: Cursor, op: Heartbeat) -> Answer:
-    row = cursor.row(_SQL["heartbeat"], (op.details, op.run_key, op.event_id, op.attempt, op.owner))
+    place = (op.run_key, op.event_id, op.attempt, op.owner)
+    row = cursor.row(_SQL["heartbeat"], (op.details, op.expires_ms, *place))
     if row is None:
         return Reply.LOST
     return Reply.CANCEL_REQUESTED if row[0] else Reply.HEARTBEAT_OK

@@ -15,9 +15,9 @@ from pledger.store.postgres.statements import load_statements
 from tests import servers
 
 #: Tables that hold a handful of rows: worker processes, wake-ups until they are told, a mark for each handle, questions
-#: that wait for their answer, what is paused, what retention has still to clear away; and some after a fail-over that
-#: lost something.
-SMALL = {"session", "wake", "mark", "limit_rule", "request", "pause", "leftover", "loss"}
+#: that wait for their answer, what is paused, what retention has still to clear away, keys; and some after a fail-over
+#: that lost something.
+SMALL = {"session", "wake", "mark", "limit_rule", "request", "pause", "leftover", "loss", "token_key"}
 #: What a ledger that went back does once, to all of its open runs.
 OF_ALL = {"note_losses", "fence_runs", "lose_tasks"}
 NAMES = sorted(load_statements("pledger").keys() - OF_ALL)

@@ -14,10 +14,11 @@ from pledger.store.sqlite.filters import filter_sql
 SUBJECTS = ("ledger", "mailbox", "tasks", "queues", "sessions", "requests", "pauses", "retention")
 QUERIES = [(subject, name) for subject in SUBJECTS for name in load_queries("pledger.store.sqlite", subject)]
 
-#: Tables that hold a handful of rows (worker processes, wake-ups until they are told), and what is no table.
+#: Tables that hold a handful of rows (worker processes, wake-ups until they are told), and what is no table: what has
+#: expired, of which each range has an index.
 SMALL = re.compile(
     r"SCAN (pledger_clock|pledger_session|session|wake|held|pledger_wake|pledger_leftover|CONSTANT ROW|json_each|type"
-    r"|clock|run_type|task_type|used|asked|hop|queued|pause|pledger_pause|\()"
+    r"|clock|run_type|task_type|used|asked|hop|queued|expired|pause|pledger_pause|\()"
 )
 
 
@@ -50,6 +51,9 @@ def test_no_query_scans_a_table(store: SqliteStore, subject: str, name: str) -> 
         ("queues", "heads_of_type", "pledger_task_due"),
         ("queues", "drop_full_buckets", "pledger_bucket_full"),
         ("tasks", "expired_tasks", "pledger_task_expiry"),
+        ("tasks", "expired_tasks", "pledger_task_outside"),
+        ("tasks", "hand_out_slots", "pledger_slot_by_task"),
+        ("sessions", "look", "pledger_task_outside"),
         ("mailbox", "read_inbox", "pledger_message_unsettled"),
         ("ledger", "settle_messages", "pledger_message_unsettled"),
         ("ledger", "due_if_mail", "pledger_message_unsettled"),

@@ -316,9 +316,24 @@ UPDATE pledger.task AS task SET state = 'done', owner = NULL, outcome = done.out
 FROM unnest($1::bigint[], $2::bigint[], $3::bytea[]) AS done (run_key, event_id, outcome)
 WHERE task.run_key = done.run_key AND task.event_id = done.event_id;
 
+-- name: hand_out_tasks
+-- They are run by nobody here from now on (engine.port.records.OUTSIDE).
+UPDATE pledger.task AS task SET
+    owner = 0, expires_ms = out.expires_ms, heartbeat = coalesce(out.details, task.heartbeat)
+FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bytea[]) AS out (run_key, event_id, expires_ms, details)
+WHERE task.run_key = out.run_key AND task.event_id = out.event_id;
+
+-- name: hand_out_slots
+-- Their slots go with them.
+UPDATE pledger.slot AS slot SET session_key = 0
+FROM unnest($1::bigint[], $2::bigint[], $3::int[], $4::bigint[]) AS out (run_key, event_id, attempt, session_key)
+WHERE slot.run_key = out.run_key AND slot.event_id = out.event_id AND slot.attempt = out.attempt
+    AND slot.session_key = out.session_key;
+
 -- name: beat_tasks
-UPDATE pledger.task AS task SET heartbeat = beat.details
-FROM unnest($1::bigint[], $2::bigint[], $3::bytea[]) AS beat (run_key, event_id, details)
+UPDATE pledger.task AS task SET
+    heartbeat = coalesce(beat.details, task.heartbeat), expires_ms = coalesce(beat.expires_ms, task.expires_ms)
+FROM unnest($1::bigint[], $2::bigint[], $3::bytea[], $4::bigint[]) AS beat (run_key, event_id, details, expires_ms)
 WHERE task.run_key = beat.run_key AND task.event_id = beat.event_id;
 
 -- name: log_attempts

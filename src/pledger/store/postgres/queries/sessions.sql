@@ -151,6 +151,12 @@ SELECT
             ORDER BY expires_ms LIMIT 1
         ),
         false
+    ) OR coalesce(
+        (
+            SELECT expires_ms <= $5 FROM pledger.task WHERE owner = 0 AND namespace = $1 AND expires_ms IS NOT NULL
+            ORDER BY expires_ms LIMIT 1
+        ),
+        false
     ),
     EXISTS (
         SELECT FROM unnest($6::text[], $7::text[]) AS type (name, code)

@@ -36,9 +36,15 @@ FROM claimed JOIN pledger.run AS run USING (run_key) JOIN pledger.chain AS chain
 ORDER BY claimed.was_due_ms, claimed.run_key, claimed.event_id;
 
 -- name: expired_tasks
-SELECT row.* FROM pledger.task AS task JOIN pledger.placed_task AS row USING (run_key, event_id)
-WHERE task.state = 'queued' AND task.namespace = $1 AND task.expires_ms <= $2
-ORDER BY task.expires_ms, task.run_key, task.event_id LIMIT $3;
+-- In the queue, and outside. One range of an index for each.
+SELECT row.* FROM (
+    SELECT run_key, event_id, expires_ms FROM pledger.task
+    WHERE state = 'queued' AND namespace = $1 AND expires_ms <= $2
+    UNION ALL
+    SELECT run_key, event_id, expires_ms FROM pledger.task
+    WHERE owner = 0 AND namespace = $1 AND expires_ms <= $2
+) AS expired JOIN pledger.placed_task AS row USING (run_key, event_id)
+ORDER BY expired.expires_ms, expired.run_key, expired.event_id LIMIT $3;
 
 -- name: owned_tasks
 SELECT row.* FROM pledger.task AS task JOIN pledger.placed_task AS row USING (run_key, event_id)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from pledger.engine.port.answers import Answer, Reply
 from pledger.engine.port.lanes import APART_MS, is_apart
-from pledger.engine.port.operations import ExpireTask, FinishTask, Heartbeat, LogAttempts, PutTask
-from pledger.engine.port.records import AttemptRecord, TaskRow
+from pledger.engine.port.operations import ExpireTask, FinishTask, HandOut, Heartbeat, LogAttempts, PutTask
+from pledger.engine.port.records import OUTSIDE, AttemptRecord, TaskRow
 from pledger.store.postgres.found import Found, Needs, Task
 from pledger.store.postgres.rules import mailbox
 from pledger.store.postgres.writes import Writes
@@ -38,7 +38,7 @@ def needs_of_finish(op: FinishTask | ExpireTask, needs: Needs) -> None:
 
 def finish_task(op: FinishTask, found: Found, writes: Writes) -> Answer:
     task = found.tasks.get((op.run_key, op.event_id))
-    if not _runs(task, op.attempt, op.owner):
+    if task is None or not _runs(task, op.attempt, op.owner) or op.expires_ms not in {None, task.expires_ms}:
         return Reply.LOST
     ended(task, found.addressees[op.run_key].namespace, writes)
     if op.requeue is not None:
@@ -47,6 +47,20 @@ def finish_task(op: FinishTask, found: Found, writes: Writes) -> Answer:
         writes.add("finish_tasks", op.run_key, op.event_id, op.outcome)
         mailbox.wake(found.addressees[op.run_key], found, writes)
     log(op.attempts, writes)
+    return Reply.WON
+
+
+def needs_of_hand_out(op: HandOut, needs: Needs) -> None:
+    needs.tasks.add((op.run_key, op.event_id))
+
+
+def hand_out(op: HandOut, found: Found, writes: Writes) -> Answer:
+    task = found.tasks.get((op.run_key, op.event_id))
+    if not _runs(task, op.attempt, op.owner):
+        return Reply.DUPLICATE if _runs(task, op.attempt, OUTSIDE) else Reply.LOST
+    writes.add("hand_out_tasks", op.run_key, op.event_id, op.expires_ms, op.details)
+    if task is not None and task.limited:
+        writes.add("hand_out_slots", op.run_key, op.event_id, op.attempt, op.owner)
     return Reply.WON
 
 
@@ -68,8 +82,8 @@ def heartbeat(op: Heartbeat, found: Found, writes: Writes) -> Answer:
     task = found.tasks.get((op.run_key, op.event_id))
     if not _runs(task, op.attempt, op.owner):
         return Reply.LOST
-    if op.details is not None:
-        writes.add("beat_tasks", op.run_key, op.event_id, op.details)
+    if op.details is not None or op.expires_ms is not None:
+        writes.add("beat_tasks", op.run_key, op.event_id, op.details, op.expires_ms)
     return Reply.CANCEL_REQUESTED if task is not None and task.cancel_requested else Reply.HEARTBEAT_OK
 
 

@@ -121,7 +121,8 @@ SELECT
     EXISTS (
         SELECT 1 FROM pledger_wake AS wake CROSS JOIN pledger_run AS run USING (run_key) WHERE run.owner = ?4
     ),
-    EXISTS (SELECT 1 FROM pledger_task WHERE state = 'queued' AND namespace = ?1 AND expires_ms <= ?5),
+    EXISTS (SELECT 1 FROM pledger_task WHERE state = 'queued' AND namespace = ?1 AND expires_ms <= ?5)
+    OR EXISTS (SELECT 1 FROM pledger_task WHERE owner = 0 AND namespace = ?1 AND expires_ms <= ?5),
     EXISTS (
         SELECT 1 FROM json_each(?6) AS type CROSS JOIN pledger_run AS run ON run.workflow_type = type.key
         WHERE run.blocked IS NOT NULL AND run.namespace = ?1 AND run.task_queue = ?2

@@ -33,9 +33,22 @@ UPDATE pledger_task SET cancel_requested = 1, expires_ms = iif(state = 'queued',
 WHERE run_key = ? AND event_id = ?;
 
 -- name: finish_task
--- The outcome of an attempt that is still the one that runs.
+-- The outcome of an attempt that is still the one that runs; ?6: and whose time ends then, or NULL.
 UPDATE pledger_task SET state = 'done', owner = NULL, outcome = ?
+WHERE run_key = ? AND event_id = ? AND attempt = ? AND owner = ? AND coalesce(expires_ms = ?6, ?6 IS NULL);
+
+-- name: hand_out
+-- It is run by nobody here from now on (engine.port.records.OUTSIDE).
+UPDATE pledger_task SET owner = 0, expires_ms = ?, heartbeat = coalesce(?, heartbeat)
 WHERE run_key = ? AND event_id = ? AND attempt = ? AND owner = ?;
+
+-- name: is_out
+SELECT 1 FROM pledger_task WHERE run_key = ? AND event_id = ? AND attempt = ? AND owner = 0;
+
+-- name: hand_out_slots
+-- Its slots go with it.
+UPDATE pledger_slot SET session_key = 0
+WHERE run_key = ?1 AND event_id = ?2 AND attempt = ?3 AND session_key = ?4;
 
 -- name: expire_task
 -- The outcome of a wait in the queue that took too long, unless the attempt has been started or put off meanwhile.
@@ -44,11 +57,12 @@ WHERE run_key = ? AND event_id = ? AND attempt = ? AND state = 'queued' AND expi
 
 -- name: runs_task
 -- Whether this attempt is the one that runs.
-SELECT 1 FROM pledger_task WHERE run_key = ? AND event_id = ? AND attempt = ? AND owner = ?;
+SELECT 1 FROM pledger_task
+WHERE run_key = ?1 AND event_id = ?2 AND attempt = ?3 AND owner = ?4 AND coalesce(expires_ms = ?5, ?5 IS NULL);
 
 -- name: heartbeat
 -- A beat without details keeps the last ones.
-UPDATE pledger_task SET heartbeat = coalesce(?, heartbeat)
+UPDATE pledger_task SET heartbeat = coalesce(?, heartbeat), expires_ms = coalesce(?, expires_ms)
 WHERE run_key = ? AND event_id = ? AND attempt = ? AND owner = ? RETURNING cancel_requested;
 
 -- name: log_attempt
@@ -81,9 +95,15 @@ UPDATE pledger_task SET state = 'started', owner = ?, started_ms = coalesce(iif(
 WHERE task_key = ? RETURNING run_key, event_id;
 
 -- name: expired_tasks
-SELECT row.* FROM pledger_task AS task JOIN pledger_placed_task AS row USING (run_key, event_id)
-WHERE task.state = 'queued' AND task.namespace = ? AND task.expires_ms <= ?
-ORDER BY task.expires_ms, task.run_key, task.event_id LIMIT ?;
+-- In the queue, and outside. One range of an index for each.
+SELECT row.* FROM (
+    SELECT run_key, event_id, expires_ms FROM pledger_task
+    WHERE state = 'queued' AND namespace = ?1 AND expires_ms <= ?2
+    UNION ALL
+    SELECT run_key, event_id, expires_ms FROM pledger_task
+    WHERE owner = 0 AND namespace = ?1 AND expires_ms <= ?2
+) AS expired JOIN pledger_placed_task AS row USING (run_key, event_id)
+ORDER BY expired.expires_ms, expired.run_key, expired.event_id LIMIT ?3;
 
 -- name: owned_tasks
 SELECT row.* FROM pledger_task AS task JOIN pledger_placed_task AS row USING (run_key, event_id)
