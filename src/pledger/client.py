@@ -221,7 +221,7 @@ class Client(Completions):
         existing = answer.run
         if answer.decision == "use":
             keys = (existing.run_key, existing.chain_key)
-            return WorkflowHandle(self, id, existing.run_id, definition, *keys, is_new=False)
+            return WorkflowHandle(self, id, existing.chain_id, definition, *keys, is_new=False)
         if answer.decision == "terminate":
             with contextlib.suppress(errors.RunClosedError):  # it may end by itself meanwhile
                 await self.handle(id, run_id=existing.run_id).terminate("replaced by a new run of the same workflow id")
@@ -419,4 +419,4 @@ class Client(Completions):
         assert isinstance(answer, Existing)
         if answer.decision != "use":
             raise starting.taken(start, answer.run)
-        return WorkflowHandle(self, start.workflow_id, answer.run.run_id, definition, is_new=False)
+        return WorkflowHandle(self, start.workflow_id, answer.run.chain_id, definition, is_new=False)

@@ -15,6 +15,7 @@
     │   └── StuckError              the code did not give the thread back in time
     ├── NoWorkerError               nobody could answer in time
     ├── HistoryFullError            the run has reached the bound of its history and is parked
+    ├── WorkflowContinuedAsNewError another run goes on for the one whose result was asked for
     ├── RunBlockedError             a bug in workflow code holds the run; its state is intact
     ├── UsageError                  the caller asked for what cannot be
     │   ├── PayloadError            a value that cannot be kept, or that does not fit its annotation
@@ -95,6 +96,7 @@ __all__ = [
     "UsageError",
     "WorkerLostError",
     "WorkflowAlreadyStartedError",
+    "WorkflowContinuedAsNewError",
     "WorkflowFailedError",
     "WorkflowNotFoundError",
 ]
@@ -279,6 +281,16 @@ class HistoryFullError(PledgerError):
     def __init__(self, message: str = "", *, events_max: int = 0) -> None:
         super().__init__(message)
         self.events_max = events_max
+
+
+class WorkflowContinuedAsNewError(PledgerError):
+    """The run has ended for a successor, and its caller did not want to follow it. new_run_id: of the newest one."""
+
+    def __init__(self, message: str = "", *, workflow_id: str = "", run_id: str = "", new_run_id: str = "") -> None:
+        super().__init__(message)
+        self.workflow_id = workflow_id
+        self.run_id = run_id
+        self.new_run_id = new_run_id
 
 
 class RunBlockedError(PledgerError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar, cast
 
 from pledger import errors
 from pledger.engine import asking, blocks, completing, pausing
@@ -41,8 +41,21 @@ T = TypeVar("T")
 QUERY_TIMEOUT: Final = timedelta(seconds=10)
 
 
+class _End(NamedTuple):
+    """How a run has ended, as its worker tells it in this process. reason: of one that was terminated."""
+
+    status: RunStatus
+    command: Command | None
+    reason: str | None
+    run_id: str
+
+
 class WorkflowHandle(Generic[T]):
-    """One run, or (without a run_id) the newest run of a workflow id.
+    """A run and those that go on for it; or (without a run_id) the newest run of a workflow id.
+
+    A chain is talked to as a whole: messages, queries, terminations and pauses are for the run that it has now, and the
+    result is that of its last one. `describe` and `history` are of one run: of that which was asked for by its run_id,
+    else of the newest.
 
     is_new: of a handle that `start_workflow` gave, whether that call started the run or found it; else None.
     """
@@ -73,37 +86,60 @@ class WorkflowHandle(Generic[T]):
     def __repr__(self) -> str:
         return f"<WorkflowHandle {self.workflow_id!r} run {self.run_id or '(newest)'}>"
 
-    async def result(self, *, wait_while_blocked: bool = False) -> T:
-        """The result, once the run has closed.
+    async def result(self, *, wait_while_blocked: bool = False, follow_runs: bool = True) -> T:
+        """The result, once the run has closed; of one that has continued as new, that of the last run of its chain.
 
-        wait_while_blocked: wait for the fix instead of raising when the run is blocked.
+        wait_while_blocked: wait for the fix instead of raising when the run is blocked. follow_runs: False raises
+        WorkflowContinuedAsNewError where another run goes on for this one.
         Raises WorkflowFailedError with the failure as cause (CancelledError, TerminatedError, TimeoutError for the
         other ends), RunBlockedError with the traceback while a bug holds the run, NoLongerKeptError once retention has
         removed it.
         """
-        connection, run_key = self._connection, self._run_key
+        connection, run_key, is_named = self._connection, self._run_key, self.run_id is not None
         if run_key is None:
-            row = await self._row()
-            if row.status != "running":  # for good: there is nothing to watch
-                self.run_id = self.run_id or row.run_id
-                return await self._outcome(row)
-            run_key = row.run_key
+            run_key = (await self._row()).run_key
+        while True:
+            told = await self._end_of(run_key, wait_while_blocked=wait_while_blocked)
+            if not is_named:
+                self.run_id = told.run_id
+            if not isinstance(told, RunRow):
+                return self._conclude(*told)
+            if told.status != "continued_as_new":
+                return await self._outcome(told)
+            successor = await connection.store.read_current(run_key)
+            if not follow_runs:
+                raise errors.WorkflowContinuedAsNewError(
+                    f"{in_words(told)} has continued as new; run {successor.run_id} is the newest of its chain",
+                    workflow_id=told.workflow_id,
+                    run_id=told.run_id,
+                    new_run_id=successor.run_id,
+                )
+            run_key = successor.run_key
+
+    async def _end_of(self, run_key: int, *, wait_while_blocked: bool) -> RunRow | _End:
+        """Wait for the end of one run: its row, or what was told of it in this process. Raises RunBlockedError."""
+        connection = self._connection
         while True:
             watch = connection.watch(run_key)
             try:
-                if connection.owner_of(run_key) is None:
+                engine = connection.owner_of(run_key)
+                if engine is None:
                     row = await connection.store.read_run(run_key)
-                    self.run_id = self.run_id or row.run_id
                     if row.status != "running":
-                        return await self._outcome(row)
+                        return row
                     if row.blocked is not None and not wait_while_blocked:
                         raise blocks.to_error(row.blocked, row.workflow_id, row.workflow_type, row.run_id)
+                    run_id = row.run_id
+                else:
+                    run_id = engine.runs.active[run_key].identity.run_id
                 told = await watch
             finally:
                 connection.unwatch(run_key, watch)
             if told is not None:
                 status, command = told
-                return self._conclude(status, command)
+                if status == "continued_as_new":
+                    return await connection.store.read_run(run_key)
+                return _End(status, command, None, run_id)
 
     async def signal(self, signal: Callable[..., Any] | str, *args: Any, message_id: str | None = None) -> None:
         """Send a message; it is durable when this returns and reaches the run exactly once.
@@ -130,7 +166,7 @@ class WorkflowHandle(Generic[T]):
         name, encoded = self._message("query", query, args)
         answer = None
         while answer is None:  # it may leave memory or change its owner while it is asked
-            row = await self._row()
+            row = await self._current()
             if row.status != "running":
                 raise errors.RunClosedError(
                     f"{in_words(row)} is {row.status}; a query asks an open run. Its result is in handle.result(), "
@@ -165,7 +201,7 @@ class WorkflowHandle(Generic[T]):
         """End the run at once, without telling its code; what was running is abandoned."""
         reason = clean(reason, "the reason of a termination")
         while True:
-            row = await self._row()
+            row = await self._current()
             if row.status != "running":
                 raise errors.RunClosedError(
                     f"{in_words(row)} is {row.status} already: there is nothing left to end. {afterwards(row)}",
@@ -191,17 +227,21 @@ class WorkflowHandle(Generic[T]):
 
         It can be terminated meanwhile; a request to cancel waits, as any message does. Raises RunClosedError.
         """
-        row = await self._row()
-        if row.status != "running":
-            raise errors.RunClosedError(
-                f"{in_words(row)} is {row.status}: there is nothing left to pause. {afterwards(row)}",
-                status=row.status,
-            )
-        return pause_summary(await pausing.pause(self._connection, pausing.scope_of_run(row), reason, by))
+        while True:
+            row = await self._current()
+            if row.status != "running":
+                raise errors.RunClosedError(
+                    f"{in_words(row)} is {row.status}: there is nothing left to pause. {afterwards(row)}",
+                    status=row.status,
+                )
+            found = await pausing.pause(self._connection, pausing.scope_of_run(row), reason, by)
+            # A pause is handed on to the successor of its run. One that comes after the end of that holds nobody.
+            if (await self._connection.store.read_run(row.run_key)).status == "running":
+                return pause_summary(found)
 
     async def resume(self) -> PauseSummary | None:
         """Have the run go on, unless its type, queue or namespace is paused too; the pause that is lifted, or None."""
-        found = await pausing.resume(self._connection, pausing.scope_of_run(await self._row()))
+        found = await pausing.resume(self._connection, pausing.scope_of_run(await self._current()))
         return None if found is None else pause_summary(found)
 
     async def describe(self) -> Description:
@@ -253,10 +293,20 @@ class WorkflowHandle(Generic[T]):
 
     # Inside -----------------------------------------------------------------------------------------------------------
 
+    async def _current(self) -> RunRow:
+        """The run that its chain has now."""
+        if self._run_key is not None:
+            return await self._connection.store.read_current(self._run_key)
+        row = await self._row()
+        if row.status != "continued_as_new":
+            return row
+        return await self._connection.store.read_current(row.run_key)
+
     async def _row(self) -> RunRow:
+        """The run that is looked at."""
         store = self._connection.store
         if self._run_key is not None:
-            return await store.read_run(self._run_key)
+            return await store.read_current(self._run_key)
         row = await store.find_run(self._connection.namespace, self.workflow_id, self.run_id)
         if row is None:
             which = "" if self.run_id is None else f" with run id {self.run_id}"
@@ -269,7 +319,8 @@ class WorkflowHandle(Generic[T]):
                 f"no workflow {self.workflow_id!r}{which} in namespace {self._connection.namespace!r}; "
                 f"`pledger list` shows what there is"
             )
-        return row
+        # Who started it, and has no key of it, has named no segment either.
+        return row if self.is_new is None else await store.read_current(row.run_key)
 
     async def _read_history(self, row: RunRow) -> History:
         check_kept(row)
@@ -333,7 +384,7 @@ class WorkflowHandle(Generic[T]):
         if answer is Reply.FULL:
             raise await self._full(run_key, "request to cancel" if kind == "cancel" else f"{kind} {name!r}")
         if answer is Reply.CLOSED:
-            row = await connection.store.read_run(run_key)
+            row = await connection.store.read_current(run_key)
             what = "request to cancel" if kind == "cancel" else kind
             raise errors.RunClosedError(
                 f"{in_words(row)} is {row.status} and takes no {what}. {afterwards(row)}"
@@ -342,7 +393,7 @@ class WorkflowHandle(Generic[T]):
             )
 
     async def _full(self, run_key: int, what: str) -> errors.InboxFullError:
-        row = await self._connection.store.read_run(run_key)
+        row = await self._connection.store.read_current(run_key)
         waiting = len(await self._connection.store.read_inbox(row.chain_key))
         stands = "is blocked" if row.blocked is not None else "has not taken them yet"
         return errors.InboxFullError(
@@ -369,16 +420,16 @@ class WorkflowHandle(Generic[T]):
             reason = next((i.reason for i in found.inputs if isinstance(i, events.RunTerminated)), None)
         else:
             check_kept(await self._connection.store.read_run(row.run_key))  # removed in this very moment
-        return self._conclude(row.status, command, reason)
+        return self._conclude(row.status, command, reason, row.run_id)
 
-    def _conclude(self, status: RunStatus, command: Command | None, reason: str | None = None) -> T:
+    def _conclude(self, status: RunStatus, command: Command | None, reason: str | None, run_id: str) -> T:
         """The result, or the error that the end of the run is to its client."""
         if isinstance(command, events.CompleteRun):
             definition = self._definition
             decode = payloads.decode if definition is None else definition.signature.decode_result
             return cast("T", decode(command.result))
         named = "" if self._definition is None else f"{self._definition.name}, "
-        who = f"workflow {self.workflow_id!r} ({named}run {self.run_id})"
+        who = f"workflow {self.workflow_id!r} ({named}run {run_id})"
         told = f"{who} {status}"
         cause: BaseException | None = None
         if isinstance(command, events.FailRun | events.CancelRun):
@@ -391,6 +442,4 @@ class WorkflowHandle(Generic[T]):
             told += f": {cause}" if str(cause) else ""
         elif cause is not None:  # the engine's own words, which name the run already
             told = str(cause)
-        raise errors.WorkflowFailedError(
-            told, workflow_id=self.workflow_id, run_id=self.run_id or "", status=status
-        ) from cause
+        raise errors.WorkflowFailedError(told, workflow_id=self.workflow_id, run_id=run_id, status=status) from cause

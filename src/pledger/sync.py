@@ -265,8 +265,8 @@ class SyncHandle:
     def run_id(self) -> str | None:
         return self._handle.run_id
 
-    def result(self, *, wait_while_blocked: bool = False) -> Any:
-        return self._wait(self._handle.result(wait_while_blocked=wait_while_blocked))
+    def result(self, *, wait_while_blocked: bool = False, follow_runs: bool = True) -> Any:
+        return self._wait(self._handle.result(wait_while_blocked=wait_while_blocked, follow_runs=follow_runs))
 
     def signal(self, signal: Callable[..., Any] | str, *args: Any, message_id: str | None = None) -> None:
         self._wait(self._handle.signal(signal, *args, message_id=message_id))

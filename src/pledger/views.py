@@ -62,7 +62,8 @@ class PauseSummary:
 @dataclass(frozen=True, slots=True)
 class RunSummary:
     """One run of a list. Times with zone (UTC). closed: None while open. blocked: why it stands still, or None.
-    paused: the same, where somebody said so."""
+    paused: the same, where somebody said so. first_run_id: of the run that its chain began with; segment: its number in
+    the chain, from 1."""
 
     workflow_id: str
     run_id: str
@@ -73,6 +74,8 @@ class RunSummary:
     closed: datetime | None
     blocked: str | None
     paused: str | None = None
+    first_run_id: str = ""
+    segment: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,6 +360,8 @@ def run_summary(row: RunRow, pauses: Sequence[Pause] = ()) -> RunSummary:
         None if row.closed_ms is None else utc(row.closed_ms),
         None if row.blocked is None else _in_short(blocks.read(row.blocked)),
         _why_paused(pauses[0]) if pauses else None,
+        row.chain_id,
+        row.segment,
     )
 
 

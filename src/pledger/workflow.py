@@ -22,17 +22,18 @@ import numbers
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, NoReturn, TypedDict, TypeVar, Unpack, overload
 
 from pledger.errors import UsageError
-from pledger.history import payloads
+from pledger.history import chains, payloads
 from pledger.history.names import check_id
 from pledger.history.placement import Priority
 from pledger.history.retry import RetryPolicy
 from pledger.history.times import utc
-from pledger.machine import guards
+from pledger.machine import continuing, guards
 from pledger.machine.callers import caller_name
 from pledger.machine.context import ActivityHandle, RunContext, check_is_verdict, current, required, schedule_call
+from pledger.machine.continuing import ContinueAsNewError
 from pledger.machine.definitions import (
     ActivityDefinition,
     CancellationType,
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ActivityHandle",
+    "ContinueAsNewError",
     "Deadline",
     "Info",
     "Phase",
@@ -61,6 +63,7 @@ __all__ = [
     "Scope",
     "all_handlers_finished",
     "as_completed",
+    "continue_as_new",
     "deadline",
     "defn",
     "deprecate_patch",
@@ -337,7 +340,11 @@ def random(name: str | None = None) -> _random.Random:
 
 @dataclass(frozen=True, slots=True)
 class Info:
-    """Who the run is. start_time: with zone (UTC). history_length: events so far, this transition's inputs included."""
+    """Who the run is. start_time: with zone (UTC). history_length: events so far, this transition's inputs included.
+
+    segment: its number in its chain, from 1. first_run_id: of the run that was started; continued_run_id: of the one
+    that this one goes on for, or None.
+    """
 
     namespace: str
     workflow_id: str
@@ -346,6 +353,9 @@ class Info:
     task_queue: str
     start_time: datetime
     history_length: int
+    segment: int = 1
+    first_run_id: str = ""
+    continued_run_id: str | None = None
 
 
 def info() -> Info:
@@ -353,12 +363,38 @@ def info() -> Info:
     context = required("workflow.info")
     who = context.identity
     start = utc(context.started_ms)
-    return Info(who.namespace, who.workflow_id, who.run_id, who.workflow_type, who.task_queue, start, context.events)
+    before = None if who.segment == 1 else chains.run_id_of(who.chain_id, who.segment - 1)
+    place = (who.segment, who.chain_id, before)
+    return Info(
+        who.namespace, who.workflow_id, who.run_id, who.workflow_type, who.task_queue, start, context.events, *place
+    )
 
 
 def in_workflow() -> bool:
     """Whether the caller is workflow code."""
     return current() is not None
+
+
+# Chains ---------------------------------------------------------------------------------------------------------------
+
+
+def continue_as_new(
+    *args: Any,
+    workflow: Callable[..., Any] | type | str | None = None,
+    task_queue: str | None = None,
+    deadline: timedelta | None = None,
+) -> NoReturn:
+    """End the run, and have a successor with an empty history go on for it, under the same workflow id.
+
+    args: of the successor. workflow: another one than this, or its name. task_queue: another one. deadline: from now
+    on, in place of the one that the run has. Owner, deadline and priority are handed on, as are all messages that this
+    run has not taken. Those that it has taken are its own affair: hand on in `args` what is left of them.
+
+    Raises ContinueAsNewError, in the run method or in a signal handler. Activities that are pending are abandoned, as
+    by a return. Raises UsageError for arguments that do not fit the parameters, PayloadError for what cannot be kept,
+    InvalidPolicyError for a deadline of 0 or less.
+    """
+    continuing.continue_as_new(required("workflow.continue_as_new"), args, workflow, task_queue, deadline)
 
 
 # Changing code --------------------------------------------------------------------------------------------------------

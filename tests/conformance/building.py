@@ -23,9 +23,11 @@ from pledger.engine.port.operations import (
     Release,
     Send,
     StartRun,
+    Successor,
     Terminate,
 )
 from pledger.engine.port.records import AttemptRecord, RunRow, TaskRow
+from pledger.history import chains
 from pledger.history.transition import StoredTransition
 from tests.conformance.harness import NOW, Ledger
 
@@ -123,8 +125,14 @@ class Builder:
         row = await self._row(seen, number)
         if row is None:
             return None
-        messages = (await self.store.read_inbox(row.chain_key))[:consumed]
+        inbox = await self.store.read_inbox(row.chain_key)
+        # A run that goes on as another one has begun.
+        messages = [*inbox[:consumed], *(each for each in inbox[consumed:] if closed and each.kind == "start")]
         seen.append(messages)
+        successor = None
+        if closed == "continued_as_new":
+            run_id = chains.run_id_of(row.chain_id, row.segment + 1)
+            successor = Successor(run_id, row.workflow_type, row.task_queue, b"started again")
         operation = Append(
             row.run_key,
             row.fence + fence,
@@ -140,6 +148,7 @@ class Builder:
             cancelled,
             self._task_rows(row, [each for each in unwritten if each[0] not in {task[0] for task in tasks}]),
             self._records(row.run_key, attempts),
+            successor,
         )
         return lambda: operation
 

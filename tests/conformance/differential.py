@@ -13,10 +13,11 @@ from typing import Any, Final
 
 import msgspec
 
+from pledger.engine.port.answers import Reply
 from pledger.engine.port.circuit import Tally
 from pledger.engine.port.dependencies import Ask, Stated
 from pledger.engine.port.lanes import Bounds, Served
-from pledger.engine.port.operations import Operation, StartRun
+from pledger.engine.port.operations import Append, Operation, StartRun
 from pledger.engine.port.pauses import Scope
 from pledger.engine.port.records import OUTSIDE, Condition
 from pledger.engine.port.retention import FROM_THE_START
@@ -58,6 +59,7 @@ class Side(Builder):
         for number, run_key in enumerate(self.runs):
             shown[f"run {number}"] = [
                 await store.read_run(run_key),
+                await store.read_current(run_key),
                 await store.read_history(run_key),
                 await store.read_last_transitions(run_key),
                 await store.read_tasks(run_key),
@@ -135,6 +137,11 @@ class Side(Builder):
                     continue  # a start that was asked for again
                 self.runs.append(answer.run_key)  # type: ignore[union-attr]
                 self.chains.append(answer.chain_key)  # type: ignore[union-attr]
+            elif isinstance(operation, Append) and operation.successor is not None and answer is Reply.WON:
+                successor = await self.store.read_current(operation.run_key)
+                if successor.run_key not in self.runs:
+                    self.runs.append(successor.run_key)
+                    self.chains.append(successor.chain_key)
         return answers
 
     # Verbs ------------------------------------------------------------------------------------------------------------
@@ -272,7 +279,7 @@ def _budget(ratio: float) -> BudgetRule:
     return BudgetRule(ratio, 100.0, 1_000, 0.5, 3, 5, 20)
 
 
-_RUN_FIELDS: Final = frozenset({"run_key", "ended", "paused"})
+_RUN_FIELDS: Final = frozenset({"run_key", "ended", "paused", "successor"})
 #: Numbers that a store gives to what is known by something else.
 _PRIVATE: Final = frozenset({"message_key", "pause_key", "request_key"})
 

@@ -23,7 +23,7 @@ QUEUES: Final = ("default", "gpu'")
 NAMESPACES: Final = ("default", "other")
 CODES: Final = ("code-1", "code-2", "Code-2")
 BODIES: Final = (b"", b"[1]", bytes(range(256)), b"\x00")
-STATUSES: Final = ("completed", "failed", "cancelled", "timed_out")
+STATUSES: Final = ("completed", "failed", "cancelled", "timed_out", "continued_as_new")
 ACTIVITIES: Final = ("charge", "ship 'it'")
 PLACES: Final = (
     *(None, None, None),
@@ -101,7 +101,7 @@ class Dice(random.Random):
             self.events(),
             self.tasks(),
             self.attempts(),
-            self.choice((None,) * 30 + STATUSES),
+            self.choice((None,) * 40 + STATUSES),
         )
 
     def operation(self) -> Step:

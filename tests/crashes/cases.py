@@ -10,12 +10,12 @@ from typing import Any, Final
 from pledger.machine.definitions import ActivityDefinition
 from pledger.testing.journal import Program
 from tests.crashes.apart import apart, set_apart
-from tests.reference import activities, changing, depending, further, handed_out, shop, workflows
-from tests.reference.cases import CASES, DEPENDING, FURTHER, HANDED_OUT, SHOP, Case
+from tests.reference import activities, changing, depending, further, handed_out, rolling, shop, workflows
+from tests.reference.cases import CASES, DEPENDING, FURTHER, HANDED_OUT, ROLLING, SHOP, Case
 from tests.reference.truths import TRUTHS, Truth
 
 ACTIVITIES: Final = [*activities.ACTIVITIES, *further.ACTIVITIES, apart]
-WORKFLOWS: Final = [*workflows.WORKFLOWS, *further.WORKFLOWS, set_apart]
+WORKFLOWS: Final = [*workflows.WORKFLOWS, *further.WORKFLOWS, *rolling.WORKFLOWS, set_apart]
 #: A process has a worker for each.
 QUEUES: Final = ("default", "elsewhere")
 
@@ -78,7 +78,7 @@ def _all() -> list[Crash]:
         Case("mended", changing.mended, ("one",)),
         Case("extended", changing.with_a_step_more, ("one",)),
     ]
-    still = [*CASES, *FURTHER, *DEPENDING, *SHOP, *HANDED_OUT, Case("set-apart", set_apart, ("apart",))]
+    still = [*CASES, *FURTHER, *ROLLING, *DEPENDING, *SHOP, *HANDED_OUT, Case("set-apart", set_apart, ("apart",))]
     without = [each.name for each in [*still, *changed] if each.name not in TRUTHS]
     assert not without, f"say in tests/reference/truths.py how these must end: {', '.join(without)}"
     return [

@@ -24,7 +24,7 @@ class Case:
     """name: of the behaviour and its files. workflow: what it is replayed against.
 
     then: what the client did meanwhile. recorded_by: the code of that time, where that was another one.
-    activities: what its worker knew besides. limits: those of that worker.
+    activities: what its worker knew besides. limits: those of that worker. segment: which run of its chain.
     """
 
     name: str
@@ -34,6 +34,7 @@ class Case:
     recorded_by: Callable[..., Any] | type | None = None
     activities: Sequence[Any] = ()
     limits: Limits = field(default_factory=Limits)
+    segment: int = 1
 
     @property
     def json(self) -> Path:
@@ -100,6 +101,13 @@ async def give_up(caller: Caller) -> None:
     await caller.signal(w.Counter.give_up, "no use", message_id="give-up")
 
 
+async def hand_out_four(caller: Caller) -> None:
+    """The third one comes in the moment of the roll-over."""
+    for n, name in enumerate(("lamp", "chair", "table", "bed")):
+        await asyncio.sleep(10 if n in (0, 1, 3) else 0)
+        await caller.signal(w.Rounds.take, name, message_id=name)
+
+
 async def terminate(caller: Caller) -> None:
     await asyncio.sleep(10)
     await caller.terminate("an operator has had enough")
@@ -153,6 +161,8 @@ CASES = [
     Case("async-generator", w.async_generator),
     Case("init-and-signals", w.Counter, (10,), count_up),
     Case("handler-fails-run", w.Counter, (10,), give_up),
+    Case("continued-as-new", w.Rounds, (2, []), hand_out_four),
+    Case("successor", w.Rounds, (2, []), hand_out_four, segment=2),
     Case("shielded-clean-up", w.shielded_clean_up, (), cancel_twice),
     Case("steps-in-transactions", shop.steps_in_transactions, (["chair", "table", "bed"],), activities=shop.ACTIVITIES),
     Case("secrets-by-reference", shop.secrets_by_reference, (Secret("bank-key"),), activities=shop.ACTIVITIES),

@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from pledger.client import History
-from pledger.history import secret
+from pledger.history import chains, secret
 from pledger.testing import Caller, Simulation
 from tests.histories.cases import CASES, Case
 from tests.histories.models import ask_guest, change
@@ -38,7 +38,8 @@ def record(case: Case, *, cached: bool = True) -> bytes:
         if case.then is not None:
             await case.then(caller)
         await caller.outcome()
-        found.append(await caller.handle.history())
+        run_id = chains.run_id_of(caller.run_id, case.segment)
+        found.append(await caller._client.handle(caller.workflow_id, run_id=run_id).history())
 
     workflow = case.recorded_by or case.workflow
     simulation = Simulation(

@@ -484,3 +484,27 @@ async def shielded_clean_up() -> str:
                 await asyncio.shield(clean_up)
         raise
     return "never"
+
+
+# Chains ---------------------------------------------------------------------------------------------------------------
+
+
+@workflow.defn(owner="logistics", deadline=timedelta(hours=1))
+class Rounds:
+    """Takes two messages in each of its runs; a draw differs from run to run, a patch does not last."""
+
+    def __init__(self) -> None:
+        self.got: list[str] = []
+
+    @workflow.run
+    async def run(self, rounds: int, before: list[str]) -> list[str]:
+        workflow.patched("rounds")
+        await workflow.wait_condition(lambda: len(self.got) >= 2)
+        got = [*before, *self.got, await step(f"{workflow.info().segment}: {workflow.uuid4()}")]
+        if workflow.info().segment < rounds:
+            workflow.continue_as_new(rounds, got, deadline=timedelta(minutes=10))
+        return got
+
+    @workflow.signal
+    def take(self, name: str) -> None:
+        self.got.append(name)

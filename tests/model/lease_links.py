@@ -117,6 +117,7 @@ PORT: Final[dict[str, tuple[str, ...] | str]] = {
     "find_run": "a read for clients",
     "read_run": ("look_for_lost_answers",),
     "read_statuses": "a read for clients",
+    "read_current": "a read for clients",
     "read_history": ("load",),
     "read_stored_runs": ("load",),
     "read_last_transitions": "a read for clients, who end a run by it",

@@ -9,7 +9,8 @@ A sender's transaction has a beginning and a commit, so that messages may become
 put in: on PostgreSQL they do. On SQLite there is one writer, and nothing lies between the two. That old owners cannot
 append is the other model's subject (`lease.py`): here the run has one owner or none.
 
-`CODE` says which function and query each move stands for; roll-over itself is not built yet, and is marked so.
+`CODE` says which function and query each move stands for. Here the successor is in the hands of the same worker with
+the answer; in the code it waits for whoever comes, which is a claim more.
 `without` takes out one of GUARDS: what is left must be able to go wrong.
 """
 
@@ -32,10 +33,15 @@ GUARDS: Final = (
     "each message wakes for itself",
 )
 
-#: Move: the functions and queries that it stands for; () for what happens to a process, or is not built.
+#: Move: the functions and queries that it stands for; () for what happens to a process.
 CODE: Final[dict[str, tuple[str, ...]]] = {
     "find": ("pledger.handle:WorkflowHandle._row", "ledger.sql:find_newest_run"),
-    "send": ("pledger.handle:WorkflowHandle._send", "pledger.store.sqlite.mailbox:send", "mailbox.sql:insert_message"),
+    "send": (
+        "pledger.handle:WorkflowHandle._send",
+        "pledger.store.sqlite.mailbox:send",
+        "mailbox.sql:insert_message",
+        "mailbox.sql:find_successor",
+    ),
     "send_commits": ("mailbox.sql:wake_owner", "mailbox.sql:wake_ownerless"),
     "send_answered": ("pledger.handle:WorkflowHandle._send", "mailbox.sql:knows_message"),
     "claim": ("pledger.engine.loading:Loader.load", "sessions.sql:claim_runs", "mail.sql:waiting_messages"),
@@ -46,7 +52,12 @@ CODE: Final[dict[str, tuple[str, ...]]] = {
     "read_arrives": ("pledger.engine.loading:take_message", "mail.sql:waiting_messages"),
     "activate": ("pledger.engine.runs:Runs._activate", "pledger.machine.machine:Machine.activate"),
     "append": ("ledger.sql:append", "mailbox.sql:forget_message", "mailbox.sql:deliver_message"),
-    "append_and_roll": (),
+    "append_and_roll": (
+        "pledger.store.sqlite.ledger:_succeed",
+        "ledger.sql:append_and_close",
+        "ledger.sql:insert_successor",
+        "ledger.sql:insert_its_start",
+    ),
     "append_and_close": ("ledger.sql:append_and_close", "ledger.sql:settle_messages"),
     "append_answered": ("pledger.engine.runs:Runs.won", "pledger.engine.runs:Runs.failed"),
     "use_the_id_again": ("pledger.store.sqlite.ledger:start_run", "ledger.sql:insert_chain"),

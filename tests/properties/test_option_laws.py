@@ -114,6 +114,10 @@ def broken(option: str) -> Callable[[Any], object]:
     return lambda value: RetryBudget("api", breaker=CircuitBreaker(**{option: value})).rule()
 
 
+def rolled(option: str) -> Callable[[Any], object]:
+    return lambda value: workflow.continue_as_new(0, **{option: value})
+
+
 IN_CODE: Final[dict[str, Callable[[Any], object]]] = {
     "activity by name": by_name,
     "patched": workflow.patched,
@@ -134,6 +138,7 @@ IN_CODE: Final[dict[str, Callable[[Any], object]]] = {
     },
     **{f"Priority {name}": priority(name) for name in ("priority_key", "fairness_key", "fairness_weight")},
     **{f"activity.defn {name}": defined(name) for name in ("name", "task_queue", "start_to_close_timeout", "priority")},
+    **{f"continue_as_new {name}": rolled(name) for name in ("workflow", "task_queue", "deadline")},
     **{f"Limit {name}": limited(name) for name in ("name", "concurrency", "rate", "per", "key")},
     **{f"RetryBudget {name}": budgeted(name) for name in ("name", "ratio", "minimum_per_second", "window", "breaker")},
     **{f"CircuitBreaker {name}": broken(name) for name in ("failure_ratio", "minimum_calls", "pause", "maximum_pause")},

@@ -15,6 +15,7 @@ from tests.reference import crowded as c
 from tests.reference import depending as d
 from tests.reference import further as f
 from tests.reference import handed_out as h
+from tests.reference import rolling as r
 from tests.reference import scoped
 from tests.reference import shop as s
 from tests.reference import workflows as w
@@ -79,6 +80,15 @@ async def enter_three(caller: Caller) -> None:
     """Where workers come later than clients, all of this is there before the run's first step."""
     for n in range(3):
         await caller.signal(f.Ledgered.enter, f"line {n}", message_id=f"enter-{n}")
+
+
+async def send_five(caller: Caller) -> None:
+    """Some of them meet a run that is about to end, and the next ones its successor."""
+    for n in range(5):
+        await caller.signal(r.Rolling.take, f"text {n}", message_id=f"take-{n}")
+        if n == 3:
+            await asyncio.sleep(caller.dice.random() * 2)
+            await caller.query(r.Rolling.count)
 
 
 async def ask_between(caller: Caller) -> None:
@@ -165,6 +175,14 @@ FURTHER = [
     Case("bounded", scoped.bounded, ("one",)),
 ]
 
+#: Of `rolling.py`, the same.
+ROLLING = [
+    Case("rolling", r.Rolling, (5, []), send_five),
+    Case("rolling-early", r.Rolling, (5, []), send_five, early=True),
+    Case("relay", r.relay, (["one", "two", "three"],)),
+    Case("relay-cancelled", r.relay, (["one", "two", "three"],), cancel, frozenset({"completed", "cancelled"})),
+]
+
 #: Of `depending.py`. They need its activities, which only simulations with these cases have.
 DEPENDING = [
     Case("booking", d.booking, (5,)),
@@ -217,11 +235,13 @@ def no_secret_is_kept(sim: Simulation) -> list[str]:
 
 
 def every_run_ends_as_it_may(sim: Simulation) -> list[str]:
-    """The cases' own expectation, as an invariant."""
+    """The cases' own expectation, as an invariant: of a chain, its last run ends so."""
     found = []
-    for row in sim.state.runs.values():
+    for row in {row.chain_key: row for row in sim.state.runs.values()}.values():
         name = row.workflow_id.rpartition("-")[0]
-        case = next(each for each in [*CASES, *FURTHER, *DEPENDING, *CROWDED, *SHOP, *HANDED_OUT] if each.name == name)
+        case = next(
+            each for each in [*CASES, *FURTHER, *ROLLING, *DEPENDING, *CROWDED, *SHOP, *HANDED_OUT] if each.name == name
+        )
         if row.status not in case.ends and row.run_key not in sim.auditor.parked:
             found.append(f"{row.workflow_id} ended as {row.status}")
     return found

@@ -13,13 +13,14 @@ import pytest
 from pledger.engine.ahead import Pace
 from pledger.history import secret
 from pledger.testing import Faults, Simulation
-from tests.reference import activities, crowded, depending, further, handed_out, shop, workflows
+from tests.reference import activities, crowded, depending, further, handed_out, rolling, shop, workflows
 from tests.reference.cases import (
     CASES,
     CROWDED,
     DEPENDING,
     FURTHER,
     HANDED_OUT,
+    ROLLING,
     SHOP,
     Case,
     every_run_ends_as_it_may,
@@ -47,7 +48,7 @@ def prepare(seed: int, faults: Faults | None = None, cases: Sequence[Case] = (),
     is_limited = any(each.workflow is further.rationed for each in drawn)
     parts = [
         part
-        for part in (depending, crowded, shop, handed_out)
+        for part in (rolling, depending, crowded, shop, handed_out)
         if any(each.workflow in part.WORKFLOWS for each in drawn)
     ]
     further_activities = [each for each in further.ACTIVITIES if is_limited or not each.limits]
@@ -83,6 +84,8 @@ def _drawn(seed: int, dice: random.Random, store: str, *, is_whole: bool) -> lis
         drawn += [case("rationed")] * 2
     if is_whole and random.Random(f"dependencies {seed}").random() < 0.15:
         drawn += [case("booking")] * 2
+    if is_whole and random.Random(f"chains {seed}").random() < 0.15:
+        drawn += [case("rolling")] * 2
     of_shop = random.Random(f"shop {seed}")
     if is_whole and of_shop.random() < 0.1:
         drawn += of_shop.sample([each for each in SHOP if each.beside is None or store == "sqlite"], 2)
@@ -114,4 +117,6 @@ def claim_ahead(self: Pace, at_s: float, slots: int) -> int:
 
 
 def case(name: str) -> Case:
-    return next(each for each in [*CASES, *FURTHER, *DEPENDING, *CROWDED, *SHOP, *HANDED_OUT] if each.name == name)
+    return next(
+        each for each in [*CASES, *FURTHER, *ROLLING, *DEPENDING, *CROWDED, *SHOP, *HANDED_OUT] if each.name == name
+    )

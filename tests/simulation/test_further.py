@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pledger.testing import Faults
-from tests.reference.cases import DEPENDING, FURTHER, HANDED_OUT, SHOP, Case
+from tests.reference.cases import DEPENDING, FURTHER, HANDED_OUT, ROLLING, SHOP, Case
 from tests.simulation.running import simulate
 
 #: A seed on a simulated disk, or a server, takes about twice as long.
@@ -13,7 +13,7 @@ SEEDS = {"memory": range(6), "sqlite": range(4), "postgres": range(2)}
 
 
 @pytest.mark.parametrize("store", SEEDS)
-@pytest.mark.parametrize("case", [*FURTHER, *DEPENDING, *SHOP, *HANDED_OUT], ids=lambda case: case.name)
+@pytest.mark.parametrize("case", [*FURTHER, *ROLLING, *DEPENDING, *SHOP, *HANDED_OUT], ids=lambda case: case.name)
 def test_every_promise_holds(case: Case, store: str) -> None:
     if case.beside is not None and store != "sqlite":
         pytest.skip("a model has no transaction that a start could join")

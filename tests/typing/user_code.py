@@ -90,6 +90,19 @@ class Order:
         return self.sent
 
 
+@workflow.defn
+class Rolling:
+    @workflow.run
+    async def run(self, before: int) -> int:
+        # It does not return: what comes after it need not be there.
+        if before < 3:
+            workflow.continue_as_new(before + 1, deadline=timedelta(days=1))
+        if before < 4:
+            workflow.continue_as_new("here", workflow=Order, task_queue="here")
+        assert_type(workflow.info().continued_run_id, str | None)
+        return before
+
+
 #: Definitions that differ in their types, by name and in place.
 WORKFLOWS = [fulfil, Order]
 ACTIVITIES = [charge, ship, weigh]

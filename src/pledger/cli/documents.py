@@ -54,6 +54,8 @@ def run_summary(run: RunSummary) -> dict[str, Any]:
         "closed": _iso(run.closed),
         "blocked": run.blocked,
         "paused": run.paused,
+        "first_run_id": run.first_run_id,
+        "segment": run.segment,
     }
 
 

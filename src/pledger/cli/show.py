@@ -108,6 +108,8 @@ class _View:
             "worker": run.owner or "none",
             "events": f"{run.last_event:,}",
         }
+        if chain := telling.chain(summary):
+            pairs["chain"] = chain
         owner, deadline_ms = owner_and_deadline(run)
         if owner is not None or summary.closed is None:
             pairs["owner"] = "nobody is named" if owner is None else words.one_line(owner, _LINE_CHARS)

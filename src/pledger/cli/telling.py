@@ -10,9 +10,9 @@ from typing import Final
 
 from pledger.cli import words
 from pledger.cli.timeline import Entry
-from pledger.client import Description
+from pledger.client import Description, RunSummary
 from pledger.engine.port.records import AttemptRecord, Message
-from pledger.history import failures
+from pledger.history import chains, failures
 
 #: Why there was no further attempt, by `retry_state`.
 _RETRY_STATES: Final = {
@@ -121,6 +121,17 @@ def attempt(record: AttemptRecord, line: int) -> str:
 def message(found: Message, cell: int) -> str:
     """A message of an inbox."""
     return f"signal {words.call(found.name, found.body, cell)}" if found.kind == "signal" else "request to cancel"
+
+
+def chain(run: RunSummary) -> str:
+    """Which run of its chain it is, where that has several."""
+    goes_on = run.status == "continued_as_new"
+    told = [f"segment {run.segment}"] if goes_on or run.segment > 1 else []
+    if run.segment > 1:
+        told.append(f"goes on for {chains.run_id_of(run.first_run_id, run.segment - 1)}")
+    if goes_on:
+        told.append(f"goes on as {chains.run_id_of(run.first_run_id, run.segment + 1)}")
+    return ", ".join(told)
 
 
 def closing(run: Description, line: int) -> Iterator[str]:

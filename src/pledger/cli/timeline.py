@@ -138,7 +138,7 @@ class _Builder:
             case _:
                 assert_never(event)
 
-    def _take_command(self, command: Command) -> None:  # noqa: C901 - a case for each kind
+    def _take_command(self, command: Command) -> None:
         match command:
             case events.ScheduleActivity():
                 self._schedule(command)
@@ -160,12 +160,19 @@ class _Builder:
                 entry.owner, entry.due_ms = command.owner, command.deadline_ms
             case events.EndPhase():
                 self._end(command.begun_event_id, "over")
+            case _:
+                self._take_end(command)
+
+    def _take_end(self, command: events.CompleteRun | events.FailRun | events.CancelRun | events.ContinueAsNew) -> None:
+        match command:
             case events.CompleteRun():
                 self._close("completed").result = command.result
             case events.FailRun():
                 self._close("failed").failure = command.failure
             case events.CancelRun():
                 self._close("cancelled").failure = command.failure
+            case events.ContinueAsNew():
+                self._close("continued_as_new").input = command.args
             case _:
                 assert_never(command)
 

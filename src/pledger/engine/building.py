@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pledger.engine.interrupts import is_interrupt
 from pledger.engine.port.answers import Reply
-from pledger.engine.port.operations import Append
+from pledger.engine.port.operations import Append, Successor
 from pledger.engine.port.records import AttemptRecord
 from pledger.engine.task_rows import first_row, record_of
 from pledger.engine.verdicts import is_once
 from pledger.history import events, failures, transition
 from pledger.history.transition import StoredTransition
+from pledger.machine import continuing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,6 +34,7 @@ _STATUS: dict[type[Any], RunStatus] = {
     events.CompleteRun: "completed",
     events.FailRun: "failed",
     events.CancelRun: "cancelled",
+    events.ContinueAsNew: "continued_as_new",
 }
 
 
@@ -71,6 +73,13 @@ class InFlight:
             self.runs.lost(self)
         elif isinstance(answer, Exception):
             self.runs.failed(self, answer)
+
+
+def _successor(run: ActiveRun, command: events.ContinueAsNew) -> Successor:
+    started = run.machine.started
+    assert started is not None, "its code has run"
+    run_id, begun = continuing.successor_of(started, command, run.identity)
+    return Successor(run_id, begun.workflow_type, begun.task_queue, transition.encode_event(begun))
 
 
 class Builder:
@@ -126,6 +135,8 @@ class Builder:
             append.closed = "timed_out"
         elif closed is not None:
             append.closed = _STATUS[type(closed)]
+            if type(closed) is events.ContinueAsNew:
+                append.successor = _successor(run, closed)
         else:
             if commands:
                 self._place(run, built, first + len(inputs), now_ms)

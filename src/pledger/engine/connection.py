@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pledger.engine.committer import Committer
 from pledger.engine.keyring import Keyring
 from pledger.engine.outage import Outage, Subject
-from pledger.engine.port.answers import Answer
+from pledger.engine.port.answers import Answer, Sent
 from pledger.engine.port.operations import Send
 from pledger.engine.sealed_store import sealed_store
 from pledger.engine.session import LedgerClock
@@ -130,8 +130,9 @@ class Connection:
         """Write a message, and tell the run's owner of it if that is in this process: no wake-up is stored for it."""
 
         def tell(answer: Answer) -> None:
+            successor = answer.successor if isinstance(answer, Sent) else None
             for engine in self.engines:
-                engine.message_sent(message.run_key, answer)
+                engine.message_sent(successor or message.run_key, answer)
 
         return self.committer.write(message, tell)
 

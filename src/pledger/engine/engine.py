@@ -374,6 +374,11 @@ class Engine:
         self.intake.claims.run_left()
         self._verification.closed(run_key)
 
+    def run_continued(self, task_queue: str) -> None:
+        for each in self.connection.engines:
+            if each.task_queue == task_queue:
+                each.changed()
+
     def run_changed(self, run_key: int) -> None:
         self.connection.run_changed(run_key)
         self.intake.claims.run_left()

@@ -18,6 +18,10 @@ class Listener(Protocol):
         """A run that was here has ended. command: the last of its code, None where something else ended it."""
         ...
 
+    def run_continued(self, task_queue: str) -> None:
+        """A run has ended here for a successor, which waits for a worker of that queue."""
+        ...
+
     def run_changed(self, run_key: int) -> None:
         """A run was blocked, or was ended from outside: whoever waits for it looks again."""
         ...

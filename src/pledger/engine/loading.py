@@ -269,7 +269,8 @@ class Loader:
         try:
             self._doubt(run, losses)
             await self._replay(run, row, stored.transitions)
-            for message in stored.messages:
+            # Of a chain that has gone on, older messages than the start of this run may wait: it comes before them.
+            for message in sorted(stored.messages, key=lambda each: each.kind != "start"):
                 take_message(run, message)
             for task in stored.tasks:
                 take_outcome(run, task)

@@ -317,6 +317,8 @@ class Runs:
             run.closed = True
             self.forget(run, f"the run closed as {append.closed}")
             self._listener.run_closed(run.run_key, append.closed, built.commands[-1] if built.commands else None)
+            if append.successor is not None:
+                self._listener.run_continued(append.successor.task_queue)
             return
         if run.gone:
             self.activities.admission.unreserve(built.eager)

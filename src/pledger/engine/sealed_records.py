@@ -107,6 +107,9 @@ class Pass:
                 yield "body", self._message_body(op.kind, op.message_id, op.body, place)
             case Append():
                 yield from self._rows(op, "tasks", "unwritten")
+                if op.successor is not None and self._may(op.successor.started):
+                    started = self._message_body("start", "", op.successor.started, place)
+                    yield "successor", replace(op.successor, started=started)
             case Release() | Block():
                 yield from self._rows(op, "tasks")
             case PutTask():

@@ -75,6 +75,7 @@ class SealedStore:
                 or operation.attempts
                 or operation.unwritten
                 or operation.pieces
+                or operation.successor
             ):
                 break
         else:

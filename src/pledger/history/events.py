@@ -23,6 +23,15 @@ class Event(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """Base of inputs and commands: an immutable record."""
 
 
+class ChainLink(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """What ties a run to those before it. first_run_id: of the run that was started, which names the chain.
+    continued_run_id: of the one before. segment: its number, from 2."""
+
+    first_run_id: str
+    continued_run_id: str
+    segment: int
+
+
 # Inputs: past tense ---------------------------------------------------------------------------------------------------
 
 
@@ -31,7 +40,8 @@ class RunStarted(Event, tag=1, frozen=True):
 
     args: the arguments as one JSON array. seed: feeds every draw of the run, and its successors' after a reset.
     deadline_ms: when the run times out, or None. placement: of its activities, where they state none; in exported
-    histories it is called `priority`. owner: who answers for it, a person or a team.
+    histories it is called `priority`. owner: who answers for it, a person or a team. link: of a run that goes on for
+    another one.
     """
 
     workflow_type: str
@@ -41,6 +51,7 @@ class RunStarted(Event, tag=1, frozen=True):
     deadline_ms: int | None = None
     placement: Placement | None = msgspec.field(default=None, name="priority")
     owner: str | None = None
+    link: ChainLink | None = None
 
 
 class ActivityCompleted(Event, tag=2, frozen=True):
@@ -188,6 +199,18 @@ class CancelRun(Event, tag=33, frozen=True):
     failure: Failure
 
 
+class ContinueAsNew(Event, tag=34, frozen=True):
+    """The run has ended, and a successor with an empty history goes on for it: the next segment of the chain.
+
+    args: of the successor, as one JSON array. deadline_ms: when the successor times out, None for when this run does.
+    """
+
+    workflow_type: str
+    args: bytes
+    task_queue: str
+    deadline_ms: int | None = None
+
+
 Input: TypeAlias = (
     RunStarted
     | ActivityCompleted
@@ -210,6 +233,7 @@ Command: TypeAlias = (
     | CompleteRun
     | FailRun
     | CancelRun
+    | ContinueAsNew
 )
 
 #: Commands as history events are told in the past tense; inputs already are.
@@ -225,6 +249,7 @@ PAST_TENSE: dict[type[Event], str] = {
     CompleteRun: "RunCompleted",
     FailRun: "RunFailed",
     CancelRun: "RunCancelled",
+    ContinueAsNew: "RunContinuedAsNew",
 }
 
 

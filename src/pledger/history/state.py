@@ -15,7 +15,9 @@ from pledger.history.events import Event
 from pledger.history.failures import Failure
 from pledger.history.transition import Transition
 
-Status: TypeAlias = Literal["running", "completed", "failed", "cancelled", "terminated", "timed_out"]
+Status: TypeAlias = Literal[
+    "running", "completed", "failed", "cancelled", "terminated", "timed_out", "continued_as_new"
+]
 
 
 @dataclass(slots=True)
@@ -52,7 +54,7 @@ class RunState:
     """What a history amounts to. Pending things are keyed by the event that asked for them.
 
     result: JSON of a completed run. failure: of one that ended badly. closed_ms: None while it is open. owner: who
-    answers for it, or None when nobody was named.
+    answers for it, or None when nobody was named. link: to the runs before it; successor: what goes on for it.
     phases: those that are not over, the outermost first.
     activities_done, activities_failed, signals, timers_fired: counts. just_ended: activities whose outcome came in the
     newest transition.
@@ -65,6 +67,8 @@ class RunState:
     closed_ms: int | None = None
     deadline_ms: int | None = None
     owner: str | None = None
+    link: events.ChainLink | None = None
+    successor: events.ContinueAsNew | None = None
     result: bytes | None = None
     failure: Failure | None = None
     reason: str = ""
@@ -118,7 +122,7 @@ def apply(state: RunState, event: Event) -> None:
 
 def _started(state: RunState, event: events.RunStarted) -> None:
     state.workflow_type, state.args, state.started_ms = event.workflow_type, event.args, state.last_ms
-    state.deadline_ms, state.owner = event.deadline_ms, event.owner
+    state.deadline_ms, state.owner, state.link = event.deadline_ms, event.owner, event.link
 
 
 def _scheduled(state: RunState, event: events.ScheduleActivity) -> None:
@@ -205,6 +209,11 @@ def _cancelled(state: RunState, event: events.CancelRun) -> None:
     state.failure = event.failure
 
 
+def _continued(state: RunState, event: events.ContinueAsNew) -> None:
+    _close(state, "continued_as_new")
+    state.successor = event
+
+
 def _terminated(state: RunState, event: events.RunTerminated) -> None:
     _close(state, "terminated")
     state.reason = event.reason
@@ -234,4 +243,5 @@ _APPLY: dict[type[Event], Callable[[RunState, Any], None]] = {
     events.CompleteRun: _complete,
     events.FailRun: _fail,
     events.CancelRun: _cancelled,
+    events.ContinueAsNew: _continued,
 }

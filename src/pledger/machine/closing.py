@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pledger import errors
 from pledger.history import events, failures, payloads
 from pledger.history.events import Command
+from pledger.machine.continuing import ContinueAsNewError
 
 if TYPE_CHECKING:
     from pledger.machine.definitions import WorkflowDefinition
@@ -27,6 +28,8 @@ def command_of(machine: Machine, main: asyncio.Task[Any]) -> Command:
             payloads.check_size(result, f"the result of {machine.identity}", context.payload_bytes_max)
             return events.CompleteRun(result)
         error = failure
+    if isinstance(error, ContinueAsNewError):
+        return error.command
     if isinstance(error, asyncio.CancelledError) and context.cancel_reason is not None:
         return events.CancelRun(failures.from_exception(error))
     if not fails_run(machine.definition, error):

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     import random
     import uuid
 
+    from pledger.machine.definitions import WorkflowDefinition
     from pledger.machine.draws import Draws
 
 
@@ -121,8 +122,9 @@ class RunContext:
     signal handlers, with the names of the signals.
     """
 
-    def __init__(self, identity: RunIdentity, seed: bytes) -> None:
+    def __init__(self, identity: RunIdentity, definition: WorkflowDefinition, seed: bytes) -> None:
         self.identity = identity
+        self.definition = definition
         self.loop = WorkflowLoop(self, seed)  # type: ignore[abstract] # the rest refuses, see there
         self._seed = seed
         self._draws: Draws | None = None

@@ -42,6 +42,7 @@ class Machine:
     unrecorded: what the code asked for in its last activation beyond what one transition takes: see `record_more`.
     own_code: the identity of its code, set for a replay that is to find other values too in what that code recorded;
     is_same_code: whether it made what is being replayed.
+    started: what the run started with; None before that, and of one that ended before anybody had taken it.
     given_up: the events that scheduled what the code cancelled in its last activation, of which nothing is recorded.
 
     Activate it from a plain callback only (see `loop`), one activation at a time.
@@ -72,6 +73,7 @@ class Machine:
         self.unstarted: tuple[str, ...] = ()
         self.unawaited: tuple[asyncio.Task[Any], ...] = ()
         self.given_up: tuple[int, ...] = ()
+        self.started: events.RunStarted | None = None
         self.unrecorded: Sequence[Asked] = ()
         self.spoiled = False
         self.own_code: str | None = None
@@ -196,12 +198,12 @@ class Machine:
     def _begin(self, started: Input, time_ms: int) -> RunContext:
         match started:
             case events.RunStarted():
-                seed, placement = started.seed, started.placement
+                seed, placement, self.started = started.seed, started.placement, started
             case events.RunTerminated() | events.RunTimedOut():
                 seed, placement = b"", None  # ended before anybody had taken it: there will be no code to draw
             case _:
                 raise errors.InternalError(f"{self.identity}: its first input is {type(started).__name__}")
-        context = self._context = RunContext(self.identity, seed)
+        context = self._context = RunContext(self.identity, self.definition, seed)
         context.started_ms = time_ms
         context.payload_bytes_max = self.payload_bytes_max
         if placement is not None:

@@ -47,6 +47,8 @@ def what_it_is(command: Command) -> Hashable:  # noqa: C901 - a case for each ki
             return ("fail", command.failure.type)
         case events.CancelRun():
             return ("cancelled",)
+        case events.ContinueAsNew():
+            return ("continue as new", command.workflow_type, command.args)
         case _:
             assert_never(command)
 
@@ -64,6 +66,8 @@ def kind_and_name(command: Command) -> Hashable:
             return ("complete",)
         case events.FailRun():
             return ("fail",)
+        case events.ContinueAsNew():
+            return ("continue as new", command.workflow_type)
         case _:
             return what_it_is(command)
 
@@ -88,6 +92,8 @@ def in_words(command: Command) -> str:
             return f"{name} of event {command.begun_event_id}"
         case events.FailRun() | events.CancelRun():
             return f"{name} with {command.failure.type}"
+        case events.ContinueAsNew():
+            return f"{name} {command.workflow_type!r}"
         case _:
             return name
 
@@ -222,6 +228,8 @@ def _other_values(identity: RunIdentity, event_id: int, recorded: Command, repla
 def _with_values(command: Command) -> str:
     match command:
         case events.ScheduleActivity():
+            return f"{in_words(command)} with {_text(command.args)}"
+        case events.ContinueAsNew():
             return f"{in_words(command)} with {_text(command.args)}"
         case events.CompleteRun():
             return f"{in_words(command)} with {_text(command.result)}"

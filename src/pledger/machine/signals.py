@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pledger import errors
 from pledger.history import events, failures
 from pledger.machine.closing import fails_run
+from pledger.machine.continuing import ContinueAsNewError
 
 if TYPE_CHECKING:
     from pledger.machine.machine import Machine
@@ -53,7 +54,10 @@ def _handler_done(machine: Machine, task: asyncio.Task[Any]) -> None:
 
 
 def _handler_failed(machine: Machine, error: BaseException) -> None:
-    """A declared failure of a handler is the run's, as is a bug."""
+    """A declared failure of a handler is the run's, as is a bug; and a handler may end the run for a successor."""
+    if isinstance(error, ContinueAsNewError):
+        machine.closed = error.command
+        return
     if not fails_run(machine.definition, error):
         raise error
     machine.closed = events.FailRun(failures.from_exception(error))

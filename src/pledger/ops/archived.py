@@ -92,6 +92,8 @@ def _read(where: str, line: bytes, now: datetime) -> Description:
         utc(known.started_ms),
         None if known.closed_ms is None else utc(known.closed_ms),
         None,
+        first_run_id=run.chain_id,
+        segment=run.segment,
     )
     return Description(
         summary=summary,

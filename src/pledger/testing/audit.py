@@ -174,6 +174,7 @@ class Auditor(Findings):
                 self.records.extend(operation.run_key, operation.transition, operation.last_event)
                 self.records.check_status(operation.run_key, view)
                 self._note_cancelled(operation, view)
+                self._note_successor(operation, view)
                 self.stillness.look_at_append(operation, before)
             case Terminate():
                 self._check_place(operation, before)
@@ -194,6 +195,17 @@ class Auditor(Findings):
             case _:
                 pass
 
+    def _note_successor(self, operation: Append, view: View) -> None:
+        """The run that goes on for one that has ended is there with the end."""
+        if operation.successor is None:
+            return
+        self.checks("a chain goes on")
+        run_id, there = operation.successor.run_id, view.current(operation.run_key)
+        if there is None or (there.run_id, there.status) != (run_id, "running"):
+            self.violated("a chain goes on", f"of the successor {run_id} of run {operation.run_key} there is {there}")
+        else:
+            self.records.by_run[there.run_key] = Record(run_id)
+
     def _note_cancelled(self, operation: Append, view: View) -> None:
         record, rows = self.records.by_run[operation.run_key], view.tasks(operation.run_key)
         for event_id in operation.cancelled:
@@ -213,6 +225,7 @@ class Auditor(Findings):
         if start.first is not None and start.owner is not None:
             self.records.extend(answer.run_key, start.first.transition, start.first.last_event)
             self.records.check_status(answer.run_key, view)
+            self._note_successor(start.first, view)
 
     def _check_owner(self, sight: Sight, fence: int) -> None:
         before, sessions = sight.before, sight.sessions

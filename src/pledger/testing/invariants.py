@@ -13,7 +13,7 @@ from pledger import errors
 from pledger.client import History
 from pledger.engine import blocks
 from pledger.engine.loading import identity_of
-from pledger.history import events, payloads, transition
+from pledger.history import chains, events, payloads, transition
 from pledger.history.sealing import is_sealed
 from pledger.testing.opening import plain_history
 from pledger.testing.replaying import replay
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pledger.store.memory import State
     from pledger.testing.audit import Auditor
     from pledger.testing.journal import Journal, Program
+    from pledger.testing.records import Record
     from pledger.testing.simulation import Simulation
     from pledger.testing.world import World
 
@@ -57,8 +58,9 @@ def every_start_gives_one_run(sim: Judged) -> list[str]:
     for program in sim.programs:
         place = (program.namespace, program.workflow_id)
         sim.auditor.checks("one start, one run", "nothing acknowledged is lost")
-        runs = [row.run_id for row in sim.state.runs.values() if (row.namespace, row.workflow_id) == place]
-        if len(runs) > 1:
+        rows = [row for row in sim.state.runs.values() if (row.namespace, row.workflow_id) == place]
+        runs = [row.run_id for row in rows]
+        if len({row.chain_id for row in rows}) > 1:
             found.append(f"one start, one run: {program.workflow_id} has {runs}")
         lost = set(program.journal.run_ids) - set(runs)
         if lost:
@@ -78,11 +80,11 @@ def _result(sim: Judged, row: RunRow) -> bytes | None:
 
 
 def every_message_arrives_once(sim: Judged) -> list[str]:
-    """An acknowledged signal is delivered once, waits, or is recorded as undelivered; in the order of its sender. A
-    refused one is never delivered; a cancel has its verdict once the run is closed."""
+    """An acknowledged signal is delivered once in a chain, waits, or is recorded as undelivered; in the order of its
+    sender. A refused one is never delivered; a cancel has its verdict once the chain has ended."""
     found: list[str] = []
     for journal, row in _journals(sim):
-        delivered = sim.auditor.records.by_run[row.run_key].messages
+        delivered = _delivered(sim, row, found)
         inbox = {each.message_id: each.verdict for each in sim.state.inboxes[row.chain_key].values()}
         signals = [each.message_id for each in journal.signals]
         for message_id in signals:
@@ -258,19 +260,39 @@ def nothing_is_left(sim: Judged) -> list[str]:
     closed = [row for row in state.runs.values() if row.status != "running"]
     sim.auditor.checks(*["nothing is left"] * len(closed))
     found = [f"nothing is left: tasks of {row.workflow_id}" for row in closed if state.tasks.get(row.run_key)]
-    found += [f"nothing is left: a message of {row.workflow_id}" for row in closed if state.waiting(row.chain_key)]
+    ended = [row for row in closed if row.status != "continued_as_new"]  # of the others the mailbox is in use
+    found += [f"nothing is left: a message of {row.workflow_id}" for row in ended if state.waiting(row.chain_key)]
     found += [f"nothing is left: a wake-up of {row.workflow_id}" for row in closed if row.run_key in state.wakes]
     found += [f"nothing is left: {row.workflow_id} has an owner" for row in closed if row.owner is not None]
     return found
 
 
 def _journals(sim: Judged) -> Iterator[tuple[Journal, RunRow]]:
-    """Each program's journal with the run that it is about, if that was ever acknowledged."""
-    by_id = {row.run_id: row for row in sim.state.runs.values()}
+    """Each program's journal with the newest run of the chain that it is about, if that was ever acknowledged."""
+    newest = {row.chain_id: row for row in sim.state.runs.values()}
     for program in sim.programs:
         for run_id in dict.fromkeys(program.journal.run_ids):
-            if run_id in by_id:
-                yield program.journal, by_id[run_id]
+            if run_id in newest:
+                yield program.journal, newest[run_id]
+
+
+def _delivered(sim: Judged, row: RunRow, found: list[str]) -> dict[str, tuple[int, int]]:
+    """Where in its chain each message was delivered: (segment, event_id). found: takes what was delivered twice."""
+    delivered: dict[str, tuple[int, int]] = {}
+    for segment, record in _segments(sim, row):
+        for message_id, event_id in record.messages.items():
+            if message_id in delivered:
+                found.append(f"messages are delivered once: {message_id} to {record.run_id}, and before")
+            delivered[message_id] = segment, event_id
+    return delivered
+
+
+def _segments(sim: Judged, row: RunRow) -> Iterator[tuple[int, Record]]:
+    """What the auditor saw of each run of a chain, by their numbers."""
+    for record in sim.auditor.records.by_run.values():
+        chain_id, segment = chains.place_of(record.run_id)
+        if chain_id == row.chain_id:
+            yield segment, record
 
 
 def _transitions(sim: Judged, row: RunRow) -> tuple[Transition, ...]:

@@ -74,9 +74,9 @@ class Journal:
     def forget(self, state: State) -> None:
         """The ledger has gone back to `state`, and nobody is held to what was acknowledged since."""
         self.went_back = True
-        rows = {row.run_id: row for row in state.runs.values()}
+        rows = {row.chain_id: row for row in state.runs.values()}  # of each chain the newest run
         there = {
-            (row.run_id, each.message_id) for row in rows.values() for each in state.inboxes[row.chain_key].values()
+            (row.chain_id, each.message_id) for row in rows.values() for each in state.inboxes[row.chain_key].values()
         }
         closed = {run_id for run_id, row in rows.items() if row.status != "running"}
         if not closed.issuperset(self.run_ids):

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pledger.engine.bounds import bounds_of
 from pledger.engine.limits import Limits
 from pledger.errors import UsageError
+from pledger.history import chains
 from pledger.history.times import milliseconds
 from pledger.machine import guards
 from pledger.machine.definitions import ActivityDefinition, WorkflowDefinition
@@ -289,7 +290,8 @@ class Simulation:
         auditor = self.auditor
         if not auditor.parked:
             return False
-        return any(auditor.records.by_run[run_key].run_id in program.journal.run_ids for run_key in auditor.parked)
+        parked = (chains.place_of(auditor.records.by_run[run_key].run_id)[0] for run_key in auditor.parked)
+        return any(chain_id in program.journal.run_ids for chain_id in parked)
 
     def _all_closed(self) -> bool:
         return self._all_done() and not self._ledger.has_open_runs

@@ -49,6 +49,10 @@ class SqliteView:
         found = self._rows(_LEDGER["read_run"], (run_key,))
         return RunRow(*found[0]) if found else None
 
+    def current(self, run_key: int) -> RunRow | None:
+        found = self._rows(_LEDGER["read_current"], (run_key,))
+        return RunRow(*found[0]) if found else None
+
     def tasks(self, run_key: int) -> Mapping[int, TaskRow]:
         tasks = map(task_row, self._rows(_TASKS["read_tasks"], (run_key,)))
         return {task.event_id: task for task in tasks}
@@ -71,12 +75,17 @@ class Moment:
     """One run as it was at one instant of a transaction."""
 
     def __init__(self, view: SqliteView, run_key: int) -> None:
-        self._run = view.run(run_key)
+        self._run = self._current = view.run(run_key)
+        if self._run is not None and self._run.status == "continued_as_new":
+            self._current = view.current(run_key)
         self._tasks = view.tasks(run_key)
         self._has_mail = self._run is not None and view.has_mail(self._run.chain_key)
 
     def run(self, _: int) -> RunRow | None:
         return self._run
+
+    def current(self, _: int) -> RunRow | None:
+        return self._current
 
     def tasks(self, _: int) -> Any:
         return self._tasks

@@ -13,6 +13,10 @@ if TYPE_CHECKING:
 
 class View(Protocol):
     def run(self, run_key: int) -> RunRow | None: ...
+    def current(self, run_key: int) -> RunRow | None:
+        """The newest run of its chain."""
+        ...
+
     def tasks(self, run_key: int) -> Mapping[int, TaskRow]:
         """By event id."""
         ...
@@ -34,6 +38,10 @@ class StateView:
 
     def run(self, run_key: int) -> RunRow | None:
         return self._state.runs.get(run_key)
+
+    def current(self, run_key: int) -> RunRow | None:
+        run = self._state.runs.get(run_key)
+        return None if run is None else self._state.current_of(run)
 
     def tasks(self, run_key: int) -> Mapping[int, TaskRow]:
         return self._state.tasks.get(run_key, {})

@@ -16,6 +16,7 @@ READS: Final = frozenset(
     {
         "find_run",
         "read_run",
+        "read_current",
         "read_statuses",
         "read_history",
         "read_stored_runs",

@@ -7,6 +7,7 @@ from tests.simulation.reverts import (
     of_a_server,
     of_attempts,
     of_audits,
+    of_chains,
     of_dependencies,
     of_held_rows,
     of_pauses,
@@ -36,4 +37,5 @@ EVERY = [
     *of_wide_transitions.REVERTS,
     *of_pieces.REVERTS,
     *of_tokens.REVERTS,
+    *of_chains.REVERTS,
 ]

@@ -97,6 +97,8 @@ class Run:
                 at(0),
                 None if state.closed_ms is None else at((state.closed_ms - BEGIN_MS) / 1000),
                 None,
+                first_run_id=self.identity.chain_id,
+                segment=self.identity.segment,
             ),
             history=History(self.identity, tuple(self.transitions)),
             state=state,

@@ -34,28 +34,37 @@ class Existing(Record, frozen=True):
 
 
 class Sent(Record, frozen=True):
-    """The message is in the inbox. owner: the session that holds the run, or None."""
+    """The message is in the inbox. owner: the session that holds the run, or None. successor: the run that goes on for
+    the one that was named, and has got it; else None."""
 
     owner: int | None
+    successor: int | None = None
 
 
 Answer: TypeAlias = Reply | Started | Existing | Sent | Exception
 
 
-def began(existing: RunRow, start: StartRun) -> Started | None:
+def began(existing: RunRow, start: StartRun) -> Started | Existing | None:
     """What this very start has made, if that is what the newest chain of its workflow id is: the answer was lost, and
     it is asked again. A run id is drawn anew for each start. Only of those that are born owned: nobody else has them.
     """
     first = start.first
-    if first is None or existing.run_id != start.run_id:
+    if first is None or existing.chain_id != start.run_id:
         return None
+    if existing.run_id != start.run_id:
+        return Existing(existing, "use")  # it was taken up meanwhile, and has gone on since
     first.run_key, first.fence, first.expected_event = existing.run_key, 1, 0
     return Started(existing.run_key, existing.chain_key)
 
 
-def decide_start(existing: RunRow, start: StartRun) -> Literal["start", "use", "refuse", "terminate"]:
-    """What a start does when the newest chain of its workflow id is `existing`. Every store asks here."""
-    same = existing.input_digest == start.input_digest and existing.workflow_type == start.workflow_type
+def decide_start(
+    existing: RunRow, start: StartRun, first_type: str | None = None
+) -> Literal["start", "use", "refuse", "terminate"]:
+    """What a start does when the newest chain of its workflow id is `existing`, its newest run. Every store asks here.
+
+    first_type: the workflow type that the chain was started as, where that run is not its first.
+    """
+    same = (existing.input_digest, first_type or existing.workflow_type) == (start.input_digest, start.workflow_type)
     if existing.status == "running":
         match start.conflict:
             case IdConflictPolicy.SAME_INPUT:

@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from pledger.engine.port.records import AttemptRecord, Piece, RunStatus, TaskRow
+from pledger.engine.port.records import AttemptRecord, Piece, Record, RunStatus, TaskRow
 from pledger.history.transition import StoredTransition
 
 
@@ -39,6 +39,20 @@ class IdConflictPolicy(Enum):
     TERMINATE_EXISTING = "terminate_existing"
 
 
+class Successor(Record, frozen=True):
+    """The run that goes on for one that continues as new: the next segment of its chain, which waits for a worker.
+
+    started: an encoded RunStarted, its first message. It takes over the digest of the input that its chain was started
+    with, so that a start of the same input finds it; the pauses that hold its predecessor singly; and its doubts after
+    a loss.
+    """
+
+    run_id: str
+    workflow_type: str
+    task_queue: str
+    started: bytes
+
+
 class Append(Write):
     """One transition of one run, by its owner.
 
@@ -46,7 +60,8 @@ class Append(Write):
     or None; closing lets go of the run. consumed: (message_key, event_id) of the messages that became inputs. tasks:
     task rows to write (or overwrite); dropped: event ids whose task row goes away; cancelled: event ids of activities
     that are to stop, see TaskRow.cancel_requested; unwritten: their rows, as far as they may have none yet, written
-    unless one of that attempt or a later one is there. attempts: log lines.
+    unless one of that attempt or a later one is there. attempts: log lines. successor: of a run that closes as
+    continued_as_new: no message gets its verdict then, since all belong to the chain, which goes on.
     """
 
     run_key: int
@@ -63,6 +78,7 @@ class Append(Write):
     cancelled: Sequence[int] = ()
     unwritten: Sequence[TaskRow] = ()
     attempts: Sequence[AttemptRecord] = ()
+    successor: Successor | None = None
 
 
 class StartRun(Write):
@@ -220,8 +236,11 @@ def inbox_room(kind: str) -> int:
 
 
 class Send(Write):
-    """A message for the chain whose current run is `run_key`. Answered Sent, DUPLICATE, CLOSED or FULL, or with
+    """A message for the chain that the run `run_key` is of. Answered Sent, DUPLICATE, CLOSED or FULL, or with
     WorkflowNotFoundError when there is no such run.
+
+    The mailbox is the chain's: where another run goes on for this one, the message is for that, and a wake-up is stored
+    whoever owns it.
 
     A message_id that the chain has seen is DUPLICATE, also after the message was delivered and after the run closed.
     `keep_id` False: the id was made up for this call and needs no memory beyond delivery.

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import msgspec
 
+from pledger.history import chains
 from pledger.history.placement import LimitRule
 from pledger.history.transition import StoredTransition
 
@@ -59,6 +60,16 @@ class RunRow(Record, frozen=True):
     @property
     def is_forgotten(self) -> bool:
         return self.last_event == 0 and self.status != "running"
+
+    @property
+    def chain_id(self) -> str:
+        """The run id of the first run of its chain."""
+        return chains.place_of(self.run_id)[0]
+
+    @property
+    def segment(self) -> int:
+        """Its number in the chain, from 1."""
+        return chains.place_of(self.run_id)[1]
 
 
 #: The id of the message that holds a start: no sender has it. That of the run would not do, which callers know and may

@@ -52,6 +52,10 @@ class Ledger(Protocol):
 
     async def read_run(self, run_key: int) -> RunRow: ...
 
+    async def read_current(self, run_key: int) -> RunRow:
+        """The newest run of the chain that the run is of."""
+        ...
+
     async def read_statuses(self, run_keys: Sequence[int]) -> dict[int, tuple[RunStatus, bool]]:
         """(status, blocked) of each run, in one query."""
         ...

@@ -10,10 +10,19 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from pledger.engine.port.answers import Answer, Existing, Reply, Started, began, decide_start
-from pledger.engine.port.operations import TRIED_MAX, Append, Block, ConfirmClaim, Release, StartRun, Terminate
+from pledger.engine.port.operations import (
+    TRIED_MAX,
+    Append,
+    Block,
+    ConfirmClaim,
+    Release,
+    StartRun,
+    Successor,
+    Terminate,
+)
 from pledger.engine.port.records import START_ID, Condition, Message, RunRow, RunStatus
 from pledger.history.transition import CHAIN_START, StoredTransition
-from pledger.store.memory import mailbox, tasks
+from pledger.store.memory import mailbox, pauses, tasks
 from pledger.store.memory.state import State
 
 # Operations -----------------------------------------------------------------------------------------------------------
@@ -24,7 +33,7 @@ def start_run(state: State, op: StartRun) -> Answer:
     if earlier is not None:
         if (own := began(earlier, op)) is not None:
             return own
-        decision = decide_start(earlier, op)
+        decision = decide_start(earlier, op, _first_type(state, earlier))
         if decision != "start":
             return Existing(earlier, decision)
     if op.owner is not None and op.owner not in state.sessions:
@@ -65,6 +74,10 @@ def start_run(state: State, op: StartRun) -> Answer:
     return Started(run_key, chain_key)
 
 
+def _first_type(state: State, run: RunRow) -> str:
+    return next(each.workflow_type for each in state.runs.values() if each.chain_key == run.chain_key)
+
+
 def append(state: State, op: Append) -> Answer:
     run = state.owned_run(op.run_key, op.fence)
     if run is None or run.last_event != op.expected_event:
@@ -77,9 +90,44 @@ def append(state: State, op: Append) -> Answer:
     tasks.log_attempts(state, op.attempts, op.run_key)
     if op.closed is not None:
         state.close_run(run, op.closed, op.time_ms)
+        if op.successor is not None:
+            _succeed(state, run, op.successor, op.time_ms)
     else:
         state.runs[op.run_key] = run
     return Reply.WON
+
+
+def _succeed(state: State, run: RunRow, successor: Successor, now_ms: int) -> None:
+    run_key = next(state.keys)
+    state.runs[run_key] = RunRow(
+        run_key=run_key,
+        chain_key=run.chain_key,
+        namespace=run.namespace,
+        workflow_id=run.workflow_id,
+        run_id=successor.run_id,
+        workflow_type=successor.workflow_type,
+        task_queue=successor.task_queue,
+        status="running",
+        input_digest=run.input_digest,
+        started_ms=now_ms,
+        closed_ms=None,
+        last_event=0,
+        head=CHAIN_START,
+        fence=0,
+        owner=None,
+        due_ms=0,
+        claims=0,
+        blocked=None,
+        blocked_code=None,
+    )
+    state.open_runs.add(run_key)
+    state.newest[run.namespace, run.workflow_id].append(run_key)
+    state.histories[run_key] = []
+    start = Message(next(state.keys), "start", START_ID, "", successor.started, now_ms)
+    mailbox.put_message(state, run.chain_key, start, keep_id=False)
+    pauses.hand_on(state, run.run_key, run_key, successor.run_id)
+    if run.run_key in state.losses:
+        state.losses[run_key] = state.losses[run.run_key]
 
 
 def _is_there(state: State, op: Append) -> bool:
@@ -143,6 +191,10 @@ def find_run(state: State, namespace: str, workflow_id: str, run_id: str | None 
 
 def read_run(state: State, run_key: int) -> RunRow:
     return state.run(run_key)
+
+
+def read_current(state: State, run_key: int) -> RunRow:
+    return state.current_of(state.run(run_key))
 
 
 def read_statuses(state: State, run_keys: Sequence[int]) -> dict[int, tuple[RunStatus, bool]]:

@@ -13,7 +13,7 @@ from pledger.store.memory.state import State
 
 
 def send(state: State, op: Send) -> Answer:
-    run = state.run(op.run_key)
+    run = state.current_of(state.run(op.run_key))
     # Before CLOSED: a sender that repeats a message whose reply it lost must learn that it had been accepted.
     if (run.chain_key, op.message_id) in state.message_keys:
         return Reply.DUPLICATE
@@ -23,9 +23,10 @@ def send(state: State, op: Send) -> Answer:
         return Reply.FULL
     message = Message(next(state.keys), op.kind, op.message_id, op.name, op.body, op.sent_ms)
     put_message(state, run.chain_key, message, keep_id=op.keep_id)
-    if run.owner is None or run.owner not in op.local:
-        state.wake(op.run_key)
-    return Sent(run.owner)
+    is_another = run.run_key != op.run_key
+    if run.owner is None or is_another or run.owner not in op.local:
+        state.wake(run.run_key)
+    return Sent(run.owner, run.run_key if is_another else None)
 
 
 def _is_settled(message: Message) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from pledger.engine.port.pauses import Lifting, Pause, Scope, lifted_at, paused_again
 from pledger.engine.port.records import RunRow, TaskRow
 from pledger.store.memory.state import State
@@ -29,6 +31,13 @@ def resume(state: State, scope: Scope, rate: float | None) -> Pause | None:
     now_ms = state.clock()
     _write(state, there.pause_key, lifted_at(there, rate, _backlog(state, scope, now_ms), now_ms))
     return there
+
+
+def hand_on(state: State, run_key: int, successor_key: int, run_id: str) -> None:
+    """A pause of one run is that of its chain."""
+    for key, each in state.pauses.items():
+        if each.scope.run_key == run_key:
+            state.pauses[key] = replace(each, scope=replace(each.scope, run_key=successor_key, name=run_id))
 
 
 def read_pauses(state: State, namespace: str) -> list[Pause]:

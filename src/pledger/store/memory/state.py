@@ -91,6 +91,13 @@ class State:
         except KeyError:
             raise WorkflowNotFoundError(f"No run has the key {run_key}. Was it deleted by retention?") from None
 
+    def current_of(self, run: RunRow) -> RunRow:
+        """The newest run of its chain."""
+        if run.status != "continued_as_new":
+            return run
+        keys = self.newest[run.namespace, run.workflow_id]
+        return next(each for each in map(self.run, reversed(keys)) if each.chain_key == run.chain_key)
+
     def owned_run(self, run_key: int, fence: int) -> RunRow | None:
         """The run, if it is open and held under this fence."""
         run = self.runs.get(run_key)
@@ -136,7 +143,7 @@ class State:
         """The effects of a closing append beside the history: verdicts for all messages, nothing left to do."""
         late = f"too_late:{status}"
         inbox = self.inboxes[run.chain_key]
-        for key, message in list(inbox.items()):
+        for key, message in [] if status == "continued_as_new" else list(inbox.items()):
             if message.kind == "cancel" and message.verdict == "delivered":
                 inbox[key] = replace(message, verdict="cancelled" if status == "cancelled" else late)
             elif message.verdict is None:

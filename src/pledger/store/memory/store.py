@@ -132,6 +132,9 @@ class MemoryStore(MemoryHandle, MemoryTransactions):
     async def read_run(self, run_key: int) -> RunRow:
         return await self._call(ledger.read_run, run_key)
 
+    async def read_current(self, run_key: int) -> RunRow:
+        return await self._call(ledger.read_current, run_key)
+
     async def read_statuses(self, run_keys: Sequence[int]) -> dict[int, tuple[RunStatus, bool]]:
         return await self._call(ledger.read_statuses, run_keys)
 

@@ -89,7 +89,8 @@ def step_row(step: Append) -> Row:
 
 
 def _is_plain(op: Append) -> bool:
-    return not (op.consumed or op.tasks or op.dropped or op.cancelled or op.unwritten or op.attempts or op.pieces)
+    beside = op.consumed or op.tasks or op.dropped or op.cancelled or op.unwritten or op.attempts
+    return not (beside or op.pieces or op.successor)
 
 
 def _is_plain_birth(op: StartRun) -> bool:

@@ -191,7 +191,14 @@ class Committer:
         begin: bool,
         commit: bool,
     ) -> None:
-        found = await self._read(connection, needs_of([each for _, each in operations]), begin=begin)
+        needs = needs_of([each for _, each in operations])
+        found = await self._read(connection, needs, begin=begin)
+        if ended := found.continued():
+            # The mailbox is the chain's, which goes on no further now that it is locked: the rows of those runs that go
+            # on for them are to be locked too.
+            newest = await self._successors(connection, ended)
+            found = await self._read(connection, needs.readdressed(newest), begin=False)
+            found.readdress(newest)
         writes = Writes()
         for number, operation in operations:
             try:
@@ -204,6 +211,12 @@ class Committer:
                 run = found.addressees[operation.run_key]
                 if (run.chain_key, operation.message_id) not in inserted:
                     answers[number] = Reply.DUPLICATE  # somebody else has sent it at this moment
+
+    async def _successors(self, connection: psycopg.AsyncConnection[Any], run_keys: set[int]) -> dict[int, int]:
+        """The newest runs of the chains that these are of."""
+        parameters = self._bound("find_successors", [sorted(run_keys)])
+        cursor = await connection.execute(self._sql["find_successors"], parameters)
+        return dict(await cursor.fetchall())
 
     async def _read(self, connection: psycopg.AsyncConnection[Any], needs: Needs, *, begin: bool) -> Found:
         found = Found()

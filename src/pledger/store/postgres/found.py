@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, NamedTuple
 
 from pledger.engine.port.records import RunRow, RunStatus
@@ -63,6 +63,12 @@ class Needs:
     messages: list[tuple[int, str]] = field(default_factory=list)
     room: int = 0
 
+    def readdressed(self, newest: Mapping[int, int]) -> Needs:
+        """The same, where what is sent to some runs goes to those that go on for them."""
+        addressees = {newest.get(each, each) for each in self.addressees}
+        messages = [(newest.get(each, each), message_id) for each, message_id in self.messages]
+        return replace(self, addressees=addressees, messages=messages)
+
     def locks(self) -> Iterator[Query]:
         """In the one order in which everybody locks."""
         if self.sessions:
@@ -96,7 +102,8 @@ class Needs:
 class Found:
     """sessions: those that stand. runs: the rows that are locked, by key. addressees: those that are only read.
     with_mail: runs for which something waits. known: (chain_key, message_id) of messages that are there. lengths: of
-    inboxes, by chain. newest: by workflow id, with the generation of its chain. keys: new ones for chain and run."""
+    inboxes, by chain. newest: by workflow id, with the generation of its chain and what that was started as. keys: new
+    ones for chain and run."""
 
     sessions: set[int] = field(default_factory=set)
     runs: dict[int, Run] = field(default_factory=dict)
@@ -105,8 +112,16 @@ class Found:
     with_mail: set[int] = field(default_factory=set)
     known: set[tuple[int, str]] = field(default_factory=set)
     lengths: dict[int, int] = field(default_factory=dict)
-    newest: dict[RunId, tuple[int, RunRow]] = field(default_factory=dict)
+    newest: dict[RunId, tuple[int, str, RunRow]] = field(default_factory=dict)
     keys: list[tuple[int, int]] = field(default_factory=list)
+
+    def continued(self) -> set[int]:
+        """Addressees that another run goes on for."""
+        return {run.run_key for run in self.addressees.values() if run.status == "continued_as_new"}
+
+    def readdress(self, newest: Mapping[int, int]) -> None:
+        """As in `Needs`: whoever is asked for is found under the key of old."""
+        self.addressees.update((old, self.addressees[new]) for old, new in newest.items())
 
     def take(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
         """What a statement of `Needs` gave."""
@@ -114,9 +129,9 @@ class Found:
 
 
 def _take_newest(found: Found, rows: Sequence[tuple[Any, ...]]) -> None:
-    for generation, *row in rows:
+    for generation, first_type, *row in rows:
         run = RunRow(*row)
-        found.newest[run.namespace, run.workflow_id] = generation, run
+        found.newest[run.namespace, run.workflow_id] = generation, first_type, run
 
 
 #: By statement; of those that only lock nothing is taken.

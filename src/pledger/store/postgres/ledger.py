@@ -25,6 +25,12 @@ class PostgresLedger(PostgresHandle):
             raise unknown_run(run_key)
         return RunRow(*row)
 
+    async def read_current(self, run_key: int) -> RunRow:
+        row = await self._row("read_current", run_key)
+        if row is None:
+            raise unknown_run(run_key)
+        return RunRow(*row)
+
     async def read_statuses(self, run_keys: Sequence[int]) -> dict[int, tuple[RunStatus, bool]]:
         rows = await self._rows("read_statuses", list(run_keys))
         return {run_key: (status, blocked) for run_key, status, blocked in rows}

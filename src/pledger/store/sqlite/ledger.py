@@ -6,7 +6,16 @@ from collections.abc import Sequence
 from typing import Final
 
 from pledger.engine.port.answers import Answer, Existing, Reply, Started, began, decide_start
-from pledger.engine.port.operations import TRIED_MAX, Append, Block, ConfirmClaim, Release, StartRun, Terminate
+from pledger.engine.port.operations import (
+    TRIED_MAX,
+    Append,
+    Block,
+    ConfirmClaim,
+    Release,
+    StartRun,
+    Successor,
+    Terminate,
+)
 from pledger.engine.port.records import START_ID, Condition, RunRow, RunStatus
 from pledger.history.transition import StoredTransition
 from pledger.store.sqlfiles import as_json, load_queries
@@ -30,7 +39,8 @@ def start_run(cursor: Cursor, op: StartRun) -> Answer:
         existing = RunRow(*earlier)
         if (own := began(existing, op)) is not None:
             return own
-        decision = decide_start(existing, op)
+        started_as = None if existing.segment == 1 else cursor.row(_SQL["first_type"], (existing.chain_key,))
+        decision = decide_start(existing, op, None if started_as is None else started_as[0])
         if decision != "start":
             return Existing(existing, decision)
     if op.owner is not None and not sessions.is_alive(cursor, op.owner):
@@ -119,7 +129,19 @@ def append(cursor: Cursor, op: Append) -> Answer:
     _record(cursor, op)
     if op.closed is not None:
         _settle(cursor, run_key, op.closed)
+        if op.successor is not None:
+            _succeed(cursor, run_key, op.successor, op.time_ms)
     return Reply.WON
+
+
+def _succeed(cursor: Cursor, run_key: int, successor: Successor, now_ms: int) -> None:
+    """The next segment of the chain, ownerless and due."""
+    named = (successor.run_id, successor.workflow_type, successor.task_queue)
+    cursor.execute(_SQL["insert_successor"], (run_key, *named, now_ms))
+    successor_key = cursor.last_key()
+    cursor.execute(_SQL["insert_its_start"], (successor_key, START_ID, successor.started, now_ms))
+    cursor.execute(_SQL["hand_on_pause"], (run_key, successor_key, successor.run_id))
+    cursor.execute(_SQL["hand_on_loss"], (run_key, successor_key))
 
 
 def release(cursor: Cursor, op: Release) -> Answer:
@@ -170,7 +192,8 @@ def terminate(cursor: Cursor, op: Terminate) -> Answer:
 
 def _settle(cursor: Cursor, run_key: int, status: RunStatus) -> None:
     """The effects of a close beside the history: verdicts for all messages, nothing left to do."""
-    cursor.execute(_SQL["settle_messages"], (run_key, status))
+    if status != "continued_as_new":  # they are the chain's
+        cursor.execute(_SQL["settle_messages"], (run_key, status))
     cursor.execute(_SQL["drop_tasks_of_run"], (run_key,))
     cursor.execute(_SQL["drop_wake"], (run_key,))
 
@@ -188,6 +211,12 @@ class SqliteLedger(SqliteHandle):
 
     async def read_run(self, run_key: int) -> RunRow:
         row = self._row(_SQL["read_run"], run_key)
+        if row is None:
+            raise mailbox.unknown_run(run_key)
+        return RunRow(*row)
+
+    async def read_current(self, run_key: int) -> RunRow:
+        row = self._row(_SQL["read_current"], run_key)
         if row is None:
             raise mailbox.unknown_run(run_key)
         return RunRow(*row)

@@ -21,6 +21,11 @@ def send(cursor: Cursor, op: Send) -> Answer:
     if addressee is None:
         raise unknown_run(op.run_key)
     chain_key, status, owner = addressee
+    successor = None
+    if status == "continued_as_new":
+        newest = cursor.row(_SQL["find_successor"], (chain_key,))
+        assert newest is not None
+        successor, status, owner = newest
     if status != "running":
         # A sender that repeats a message whose reply it lost must learn that it had been accepted.
         known = cursor.row(_SQL["knows_message"], (chain_key, op.message_id))
@@ -32,9 +37,9 @@ def send(cursor: Cursor, op: Send) -> Answer:
     keep_id = op.keep_id or op.kind == "cancel"
     if not insert_message(cursor, (chain_key, op.kind, op.message_id, op.name, op.body, op.sent_ms, int(keep_id))):
         return Reply.DUPLICATE
-    if owner is None or owner not in op.local:
-        wake(cursor, op.run_key)
-    return Sent(owner)
+    if owner is None or successor is not None or owner not in op.local:
+        wake(cursor, successor or op.run_key)
+    return Sent(owner, successor)
 
 
 def insert_message(cursor: Cursor, message: tuple[int, str, str, str, bytes, int, int]) -> bool:

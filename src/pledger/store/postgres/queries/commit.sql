@@ -34,11 +34,17 @@ WHERE (run_key, event_id) IN (SELECT * FROM unnest($1::bigint[], $2::bigint[]))
 ORDER BY run_key, event_id FOR UPDATE;
 
 -- name: newest_runs
--- The newest run of each workflow id, after the generation of its chain.
-SELECT newest.generation, row.*
+-- The newest run of each workflow id, after the generation of its chain, and the type that this was started as.
+SELECT
+    newest.generation, (
+        SELECT first.workflow_type FROM pledger.run AS first
+        WHERE first.chain_key = newest.chain_key AND first.segment = 1
+    ),
+    row.*
 FROM unnest($1::text[], $2::text[]) AS asked (namespace, workflow_id)
 CROSS JOIN LATERAL (
-    SELECT chain.generation, run.run_key FROM pledger.chain AS chain JOIN pledger.run AS run USING (chain_key)
+    SELECT chain.generation, chain.chain_key, run.run_key
+    FROM pledger.chain AS chain JOIN pledger.run AS run USING (chain_key)
     WHERE chain.namespace = asked.namespace AND chain.workflow_id = asked.workflow_id
     ORDER BY chain.generation DESC, run.segment DESC LIMIT 1
 ) AS newest
@@ -172,7 +178,7 @@ SELECT run_key FROM pledger.run WHERE run_key = ANY($1::bigint[]) ORDER BY run_k
 
 -- name: close_runs
 -- Last steps, of runs whose chains are locked: the runs whose compare-and-set has won. by_owner: only while the run has
--- one. Messages get their verdicts, and nothing is left to do. The slots that attempts had are free by that, and whoever
+-- one. Messages get their verdicts, unless the chain goes on, and nothing is left to do. The slots that attempts had are free by that, and whoever
 -- waits for one is told: by the channel $11, as the news of $12 (see news.for_limits). OFFSET 0: each chain is looked
 -- up, or all that waits in the ledger may be read.
 WITH held AS (
@@ -204,7 +210,7 @@ settled AS (
     END
     FROM won CROSS JOIN LATERAL (
         SELECT unsettled.message_key FROM pledger.message AS unsettled
-        WHERE unsettled.chain_key = won.chain_key
+        WHERE unsettled.chain_key = won.chain_key AND won.status <> 'continued_as_new'
             AND (unsettled.verdict IS NULL OR (unsettled.kind = 'cancel' AND unsettled.verdict = 'delivered'))
         OFFSET 0
     ) AS unsettled
@@ -227,6 +233,44 @@ SELECT run_key, '' FROM won
 UNION ALL
 SELECT NULL, pg_notify($11, $12 || json_build_array('slot', namespace)::text)::text
 FROM dropped WHERE limited AND owner IS NOT NULL GROUP BY namespace;
+
+-- name: insert_successors
+-- Runs that go on for those that close as continued_as_new: the next segments of their chains, which are locked. Each
+-- with its first message; it takes over a pause of its predecessor, and its doubts.
+WITH step AS (
+    SELECT successor.*, run.chain_key, run.namespace, run.segment, run.input_digest FROM unnest(
+        $1::bigint[], $2::text[], $3::text[], $4::text[], $5::bytea[], $6::bigint[]
+    ) AS successor (predecessor, run_id, workflow_type, task_queue, started, started_ms)
+    JOIN pledger.run AS run ON run.run_key = successor.predecessor
+),
+born AS (
+    INSERT INTO pledger.run (
+        chain_key, namespace, segment, run_id, workflow_type, task_queue, input_digest, started_ms, fence, due_ms
+    )
+    SELECT
+        chain_key, namespace, segment + 1, run_id, workflow_type, task_queue, input_digest, started_ms, 0, 0
+    FROM step
+    RETURNING run_key, chain_key, run_id
+),
+starts AS (
+    INSERT INTO pledger.message (chain_key, kind, message_id, name, body, sent_ms, keep_id)
+    SELECT chain_key, 'start', '', '', started, started_ms, false FROM step
+),
+pauses AS (
+    UPDATE pledger.pause AS pause SET run_key = born.run_key, name = born.run_id
+    FROM step JOIN born USING (chain_key) WHERE pause.run_key = step.predecessor
+)
+INSERT INTO pledger.loss (run_key, last_event, declared_ms, moved)
+SELECT born.run_key, 0, loss.declared_ms, loss.moved
+FROM step JOIN born USING (chain_key) JOIN pledger.loss AS loss ON loss.run_key = step.predecessor;
+
+-- name: find_successors
+-- The newest runs of the chains of some runs: (run_key, that of the newest).
+SELECT asked.run_key, (
+    SELECT newest.run_key FROM pledger.run AS newest WHERE newest.chain_key = asked.chain_key
+    ORDER BY newest.segment DESC LIMIT 1
+)
+FROM pledger.run AS asked WHERE asked.run_key = ANY($1::bigint[]);
 
 -- name: step_runs
 -- A step of owned runs, whose rows are locked: this is what the engine does all day.

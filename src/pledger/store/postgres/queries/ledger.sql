@@ -17,6 +17,13 @@ SELECT row.* FROM pledger.run_row AS row WHERE row.run_id = $3 AND row.chain_key
 -- name: read_run
 SELECT * FROM pledger.run_row WHERE run_key = $1;
 
+-- name: read_current
+-- The newest run of the chain that the run is of.
+SELECT * FROM pledger.run_row WHERE run_key = (
+    SELECT newest.run_key FROM pledger.run AS asked JOIN pledger.run AS newest USING (chain_key)
+    WHERE asked.run_key = $1 ORDER BY newest.segment DESC LIMIT 1
+);
+
 -- name: read_statuses
 SELECT run_key, status, blocked IS NOT NULL FROM pledger.run WHERE run_key = ANY($1::bigint[]);
 

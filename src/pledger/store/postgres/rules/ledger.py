@@ -21,11 +21,11 @@ def needs_of_start(op: StartRun, needs: Needs) -> None:
 
 
 def start_run(op: StartRun, found: Found, writes: Writes) -> Answer:
-    generation, earlier = found.newest.get((op.namespace, op.workflow_id), (0, None))
+    generation, first_type, earlier = found.newest.get((op.namespace, op.workflow_id), (0, None, None))
     if earlier is not None:
         if (own := began(earlier, op)) is not None:
             return own
-        decision = decide_start(earlier, op)
+        decision = decide_start(earlier, op, first_type)
         if decision != "start":
             return Existing(earlier, decision)
     if op.owner is not None and op.owner not in found.sessions:
@@ -42,6 +42,7 @@ def start_run(op: StartRun, found: Found, writes: Writes) -> Answer:
         state = ("running", None, 0, bytes(8), 1, op.owner, None, 0)
     else:
         state = _born(op.first, op.owner, run_key, found, writes)
+        _succeed(op.first, op.namespace, writes)
     writes.add("insert_runs", *place, op.input_digest, op.started_ms, *state)
     return Started(run_key, chain_key)
 
@@ -86,8 +87,18 @@ def append(op: Append, found: Found, writes: Writes) -> Answer:
     else:
         writes.add("close_runs", *closing_row(op))
         writes.has_closed()
+        _succeed(op, run.namespace, writes)
     _record(op, found, writes)
     return Reply.WON
+
+
+def _succeed(op: Append, namespace: str, writes: Writes) -> None:
+    """The next segment of the chain, if there is one: ownerless and due."""
+    successor = op.successor
+    if successor is not None:
+        named = (successor.run_id, successor.workflow_type, successor.task_queue)
+        writes.add("insert_successors", op.run_key, *named, successor.started, op.time_ms)
+        writes.queue_has_work(namespace, successor.task_queue)
 
 
 def _is_newest(found: Found, op: Append) -> bool:

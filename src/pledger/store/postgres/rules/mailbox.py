@@ -35,9 +35,10 @@ def send(op: Send, found: Found, writes: Writes) -> Answer:
     message = (run.chain_key, op.kind, op.message_id, op.name, op.body, op.sent_ms, keep_id)
     writes.add("insert_messages", *message)
     # No burial comes between now and the commit: the sender's own process still holds the run then.
-    if run.owner is None or run.owner not in op.local or run.owner not in found.sessions:
+    is_another = run.run_key != op.run_key
+    if run.owner is None or is_another or run.owner not in op.local or run.owner not in found.sessions:
         wake(run, found, writes)
-    return Sent(run.owner)
+    return Sent(run.owner, run.run_key if is_another else None)
 
 
 def wake(run: Run, found: Found, writes: Writes) -> None:

@@ -31,6 +31,29 @@ INSERT INTO pledger_run (
     last_event, head, due_ms
 ) VALUES (?, ?, ?, ?, ?, ?, ?, 1, ?, ?, ?, ?);
 
+-- name: first_type
+-- What a chain was started as.
+SELECT workflow_type FROM pledger_run WHERE chain_key = ? AND segment = 1;
+
+-- name: insert_successor
+-- The next segment of the chain of ?1, for whoever comes.
+INSERT INTO pledger_run (
+    chain_key, namespace, segment, run_id, workflow_type, task_queue, input_digest, started_ms, fence, due_ms
+)
+SELECT chain_key, namespace, segment + 1, ?2, ?3, ?4, input_digest, ?5, 0, 0 FROM pledger_run WHERE run_key = ?1;
+
+-- name: insert_its_start
+INSERT INTO pledger_message (chain_key, kind, message_id, name, body, sent_ms, keep_id)
+SELECT chain_key, 'start', ?2, '', ?3, ?4, 0 FROM pledger_run WHERE run_key = ?1;
+
+-- name: hand_on_pause
+-- A pause of one run is that of its chain.
+UPDATE pledger_pause SET run_key = ?2, name = ?3 WHERE run_key = ?1;
+
+-- name: hand_on_loss
+INSERT INTO pledger_loss (run_key, last_event, declared_ms, moved)
+SELECT ?2, 0, declared_ms, moved FROM pledger_loss WHERE run_key = ?1;
+
 -- name: append
 -- One step of an owned run, by compare-and-set.
 UPDATE pledger_run SET last_event = ?, head = ?, due_ms = ?, claims = 0
@@ -108,6 +131,13 @@ DELETE FROM pledger_wake WHERE run_key = ?;
 
 -- name: read_run
 SELECT * FROM pledger_run_row WHERE run_key = ?;
+
+-- name: read_current
+-- The newest run of the chain that the run is of.
+SELECT * FROM pledger_run_row WHERE run_key = (
+    SELECT newest.run_key FROM pledger_run AS asked JOIN pledger_run AS newest USING (chain_key)
+    WHERE asked.run_key = ? ORDER BY newest.segment DESC LIMIT 1
+);
 
 -- name: read_statuses
 SELECT run_key, status, blocked IS NOT NULL FROM pledger_run WHERE run_key IN (SELECT value FROM json_each(?));

@@ -3,6 +3,10 @@
 -- name: find_addressee
 SELECT chain_key, status, owner FROM pledger_run WHERE run_key = ?;
 
+-- name: find_successor
+-- The newest run of a chain.
+SELECT run_key, status, owner FROM pledger_run WHERE chain_key = ? ORDER BY segment DESC LIMIT 1;
+
 -- name: knows_message
 SELECT 1 FROM pledger_message WHERE chain_key = ? AND message_id = ?;
 
