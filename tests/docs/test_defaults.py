@@ -6,7 +6,19 @@ from datetime import timedelta
 from pathlib import Path
 
 from pledger import RetryPolicy, Worker, client, completions
-from pledger.engine import blocks, budgets, committer, completing, heartbeats, keyring, processes, session, sweeper
+from pledger.engine import (
+    auditor,
+    blocks,
+    budgets,
+    committer,
+    completing,
+    heartbeats,
+    keyring,
+    processes,
+    session,
+    sweeper,
+    wakers,
+)
 from pledger.engine.limits import Limits
 from pledger.engine.port.operations import CANCELS_MAX, INBOX_MAX
 from pledger.engine.watchdog import Watchdog
@@ -107,6 +119,11 @@ def expected() -> dict[str, float]:
         "chains of one batch": sweeper.CHAINS_MAX,
         "events of one batch": sweeper.EVENTS_MAX,
         "pause between two batches": sweeper.PAUSE_S,
+        "between two looks at open runs": auditor.EVERY_S,
+        "open runs of one look": auditor.PAGE,
+        "transitions of one run that are looked at": auditor.TRANSITIONS_MAX,
+        "silence of a worker that has mail": wakers.LATE_MS / 1000,
+        "wakes of one run without effect": auditor.WAKES_MAX,
         "query timeout": seconds(client.QUERY_TIMEOUT),
         "heartbeat flush": heartbeats.HEARTBEAT_FLUSH_MS / 1000,
         "process activity, from SIGTERM to SIGKILL": processes.KILL_AFTER_S,

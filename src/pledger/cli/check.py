@@ -29,6 +29,9 @@ def check(
         ),
     ] = None,
     *,
+    waits: Annotated[
+        bool, typer.Option("--waits", help="Also workflows and waits that have no deadline, or no owner.")
+    ] = False,
     as_json: options.Json = False,
 ) -> int:
     """Find calls in workflow code that are not deterministic, or reach outside.
@@ -38,7 +41,7 @@ def check(
     """
     output = Output(as_json=as_json)
     files = list(dict.fromkeys(file for path in paths or ["."] for file in _python_files(Path(path))))
-    found = [(file, finding) for file in files for finding in _lint(file)]
+    found = [(file, finding) for file in files for finding in _lint(file, waits=waits)]
     if as_json:
         findings = [{"file": str(file), **asdict(finding)} for file, finding in found]
         output.document({"ok": not found, "files": len(files), "findings": findings})
@@ -63,7 +66,7 @@ def _is_foreign(folder: Path) -> bool:
     return folder.name.startswith(".") or folder.name in _FOREIGN or (folder / "pyvenv.cfg").exists()
 
 
-def _lint(file: Path) -> list[Finding]:
+def _lint(file: Path, *, waits: bool) -> list[Finding]:
     try:
         with tokenize.open(file) as opened:  # in the encoding that the file declares
             source = opened.read()
@@ -71,7 +74,7 @@ def _lint(file: Path) -> list[Finding]:
         raise errors.UsageError(f"{file} cannot be read: {error.strerror}") from None
     except (SyntaxError, UnicodeDecodeError) as error:
         return [Finding(1, 1, "syntax error", str(error), "save it as UTF-8, or declare its encoding")]
-    return lint(source)
+    return lint(source, waits=waits)
 
 
 def _show(output: Output, found: list[tuple[Path, Finding]], files: int) -> None:

@@ -34,7 +34,10 @@ logger = logging.getLogger("pledger.engine")
 #: Between two looks of a worker, in seconds; it looks at so many runs in each, and at so much of a history.
 EVERY_S: Final = 60.0
 PAGE: Final = 200
-TRANSITIONS_MAX: Final = 1_000
+TRANSITIONS_MAX: Final = 100
+#: So many of them in one go, and then it gives way: reading is done on the loop where the ledger is a file.
+SLICE: Final = 20
+PAUSE_S: Final = 0.05
 #: How long a worker has the chore without saying that it still does it.
 HOLD_MS: Final = 180_000
 #: A run that was woken so often and has not moved is paused.
@@ -162,8 +165,11 @@ class Auditor:
         await self._settle_suspects()
         page = await open_runs(self._store, self._namespace, self._before, PAGE)
         self._before = page[-1].run_key if len(page) == PAGE else None
-        looked = await look_at(self._store, self._namespace, page, transitions_max=TRANSITIONS_MAX)
-        self._suspects = [each for each in looked if each.problem is not None]
+        for begin in range(0, len(page), SLICE):
+            some = page[begin : begin + SLICE]
+            looked = await look_at(self._store, self._namespace, some, transitions_max=TRANSITIONS_MAX)
+            self._suspects += [each for each in looked if each.problem is not None]
+            await asyncio.sleep(PAUSE_S)
 
     async def _settle_suspects(self) -> None:
         suspects, self._suspects = {each.row.run_key: each for each in self._suspects}, []

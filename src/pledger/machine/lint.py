@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from pledger.machine import lint_waits
 from pledger.machine.lint_calls import CANCELLATION, DROPPED, SET_ORDER, rule_of, rule_of_method
 from pledger.machine.lint_names import Definition, Scope, definitions, own_nodes, running, scope_of
 from pledger.machine.rules import AS_COMPLETED, Rule
@@ -55,11 +56,11 @@ class Finding:
     workflow: str = ""
 
 
-def lint(source: str) -> list[Finding]:
+def lint(source: str, *, waits: bool = False) -> list[Finding]:
     """All findings in the text of a module, in the order of their places.
 
     A comment `# pledger: allow` on a line of the call (or on the line of the `for` or `except`) suppresses a finding;
-    a reason may follow. A text that does not parse is one finding.
+    a reason may follow. A text that does not parse is one finding. waits: also what has no deadline, or no owner.
     """
     try:
         with warnings.catch_warnings():
@@ -72,7 +73,7 @@ def lint(source: str) -> list[Finding]:
     if "pledger" not in source:  # then it has no workflow, and most files of a tree are such
         return []
     allowed = {number for number, line in enumerate(_LINE_END.split(source), 1) if _ALLOW.search(line)}
-    return sorted(set(_Reach(module).findings(allowed)))
+    return sorted(set(_Reach(module, waits=waits).findings(allowed)))
 
 
 def _unreadable(message: str, line: int, column: int) -> Finding:
@@ -82,20 +83,27 @@ def _unreadable(message: str, line: int, column: int) -> Finding:
 class _Reach:
     """The functions of a module that run as part of a workflow, from the workflows on."""
 
-    def __init__(self, module: ast.Module) -> None:
+    def __init__(self, module: ast.Module, *, waits: bool) -> None:
+        self._waits = waits
+        self._workflows: list[Definition] = []
         self._pending: list[tuple[Definition, str]] = []
         self._seen: set[ast.AST] = set()
         for found in definitions(module, scope_of(module)):
             if _is_decorated(found, f"{_WORKFLOW}.defn") and not isinstance(found.node, ast.Lambda):
+                self._workflows.append(found)
                 self._add(found, found.node.name)
 
     def findings(self, allowed: set[int]) -> Iterator[Finding]:
+        for workflow_found in self._workflows if self._waits else ():
+            for decorator, what, rule in lint_waits.of_workflow(workflow_found):
+                if decorator.lineno not in allowed:
+                    yield Finding(decorator.lineno, decorator.col_offset + 1, what, rule.reason, rule.remedy)
         while self._pending:
             found, workflow = self._pending.pop()
             if isinstance(found.node, ast.ClassDef):
                 self._add_class(found.node, found.scope, workflow)
                 continue
-            function = _Function(found)
+            function = _Function(found, waits=self._waits)
             for reached in function.reached():
                 self._add(reached, workflow)
             for node, last_line, what, rule in function.problems():
@@ -123,7 +131,8 @@ _Problem = tuple[ast.expr | ast.stmt | ast.excepthandler, int, str, Rule]
 class _Function:
     """One function, without those within it: they are reached by themselves."""
 
-    def __init__(self, found: Definition) -> None:
+    def __init__(self, found: Definition, *, waits: bool = False) -> None:
+        self._waits = waits
         assert not isinstance(found.node, ast.ClassDef)
         self._scope = scope_of(found.node, found.scope)
         self._nodes = [*own_nodes(found.node)]
@@ -179,6 +188,9 @@ class _Function:
             name = name if rule is None or name else f"<object>.{call.func.attr}"
         if rule is not None:
             yield call, _last_line(call), f"{name.removeprefix('builtins.')}()", rule
+        if self._waits:
+            for what, endless in lint_waits.of_call(self._scope, call):
+                yield call, _last_line(call), what, endless
 
     def _is_activity(self, call: ast.Call) -> bool:
         found = self._scope.definition(call.func)

@@ -35,8 +35,6 @@ T = TypeVar("T")
 
 #: What has ended is dropped from a scope when it holds this many more than at the last time.
 _SWEEP_AT: Final = 32
-#: By the clock of its worker an attempt may end that little before the deadline of the block that bounds it.
-_CLOCKS_DIFFER_MS: Final = 1_000
 
 
 class Scope:
@@ -135,6 +133,8 @@ class Scope:
             scope._inside.append(begun)  # noqa: SLF001 - its own kind
             if len(scope._inside) > scope._inside_limit:  # noqa: SLF001
                 scope._sweep()  # noqa: SLF001
+            if type(begun) is ActivityHandle and isinstance(scope, Deadline):
+                scope._note_bounded(begun)  # noqa: SLF001
             scope = scope._parent  # noqa: SLF001
 
     def _sweep(self) -> None:
@@ -164,6 +164,8 @@ class Deadline(Scope):
         self._timer: LoopTimer | None = None
         self._soon: asyncio.Handle | None = None
         self._expired = False
+        self._bounded: list[ActivityHandle[Any]] = []
+        self._bounded_limit = _SWEEP_AT
 
     @property
     def when(self) -> datetime | None:
@@ -196,8 +198,10 @@ class Deadline(Scope):
         self._timer = self._soon = None
         told = await super().__aexit__(kind, error, traceback)
         if not self._asked and isinstance(error, ActivityError) and self._has_bounded(error):
-            # The activity knew of the deadline, and ended a moment before the block would have been told.
+            # The activity knew of the deadline, and is told before the block: its time is over, or it cannot be tried
+            # again before that.
             self._expired = True
+            self.cancel()  # the block has been left: what was begun inside it and goes on
             raise self._error() from error
         return told
 
@@ -230,17 +234,30 @@ class Deadline(Scope):
             raise self._error() from error
         return True  # somebody has called `cancel`
 
+    def _note_bounded(self, handle: ActivityHandle[Any]) -> None:
+        """An activity was begun inside; whether it is this deadline that bounds it. Only those that may still say so
+        are kept."""
+        whole_ms = handle.command.options.schedule_to_close_ms
+        if whole_ms is None or handle.scheduled_ms + whole_ms != self._at_ms:
+            return
+        self._bounded.append(handle)
+        if len(self._bounded) > self._bounded_limit:
+            self._bounded = [each for each in self._bounded if not _has_ended_well(each)]
+            self._bounded_limit = 2 * len(self._bounded) + _SWEEP_AT
+
     def _has_bounded(self, error: ActivityError) -> bool:
+        """Whether an activity has failed for want of time, which this deadline has given it."""
         cause = error.__cause__
-        return (
-            self._at_ms is not None
-            and isinstance(cause, TimeoutError)
-            and cause.kind == "schedule_to_close"
-            and self._context.now_ms + _CLOCKS_DIFFER_MS >= self._at_ms
-        )
+        if not (isinstance(cause, TimeoutError) and cause.kind == "schedule_to_close"):
+            return False
+        return any(each.event_id == error.scheduled_event_id for each in self._bounded)
 
     def _error(self) -> TimeoutError:
         return TimeoutError(f"the deadline of {self._what} passed at {self.when}", kind="deadline")
+
+
+def _has_ended_well(handle: ActivityHandle[Any]) -> bool:
+    return handle.done() and (handle.cancelled() or handle.exception() is None)
 
 
 def checked(at: object, what: str) -> datetime | timedelta | None:

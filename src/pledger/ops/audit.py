@@ -19,7 +19,7 @@ from pledger.engine.auditor import Looked
 from pledger.engine.wakers import overdue_of
 
 #: Runs that are looked at in one go, and transitions of each: more than a history's bound has.
-PAGE: Final = 200
+PAGE: Final = 50
 TRANSITIONS_MAX: Final = 1_000_000
 
 Done: TypeAlias = Literal["found", "woken"]

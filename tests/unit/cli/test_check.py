@@ -91,3 +91,14 @@ def test_the_encoding_that_a_file_declares(folder: Path) -> None:
 def test_a_path_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "shop.py"]) == 2
     assert capsys.readouterr().err == "error: shop.py does not exist\n"
+
+
+def test_waits_are_an_option(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "shop.py").write_text("from pledger import workflow\n\n@workflow.defn(owner='ada')\nasync def a(): ...\n")
+    assert main(["check"]) == 0
+    capsys.readouterr()
+    assert main(["check", "--waits"]) == 1
+    assert capsys.readouterr().out == (
+        "shop.py:3:2: workflow a without deadline: nothing says when its runs must be over. "
+        "Instead: deadline=timedelta(...)\n"
+    )

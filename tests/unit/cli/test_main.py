@@ -42,6 +42,7 @@ COMMANDS = (
     "replay",
     "check",
     "backup",
+    "audit",
     "export",
     "prune",
     "doctor",

@@ -235,3 +235,38 @@ def test_odd_texts() -> None:
     assert lint("") == []
     assert lint("x = '\\d'") == []  # Python warns of it
     assert lint(f"x = {'+'.join('1' * 800)}") == []
+
+
+# What has no deadline and no owner ------------------------------------------------------------------------------------
+
+WAITS = """\
+from pledger import workflow
+from pledger.workflow import defn, wait_condition
+
+@workflow.defn
+async def bare():
+    await wait_condition(lambda: True)
+    await workflow.wait_condition(lambda: True, timeout=None)
+
+@defn(owner="ada", deadline=LONG)
+async def stated():
+    await wait_condition(lambda: True, timeout=5)
+    await wait_condition(lambda: True, deadline=LONG, owner="bob")
+    await wait_condition(lambda: True, **options)
+
+@defn(deadline=None, owner="ada")  # pledger: allow, it is to last
+async def allowed(): ...
+
+@defn(**options)
+async def unknown(): ...
+"""
+
+
+def test_what_has_no_deadline_and_no_owner_is_found_where_it_is_asked_for() -> None:
+    assert lint(WAITS) == []
+    assert [(each.line, each.what) for each in lint(WAITS, waits=True)] == [
+        (4, "workflow bare without deadline"),
+        (4, "workflow bare without owner"),
+        (6, "pledger.workflow.wait_condition()"),
+        (7, "pledger.workflow.wait_condition()"),
+    ]

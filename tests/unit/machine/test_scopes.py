@@ -356,15 +356,47 @@ def test_a_deadline_that_has_passed_before_ends_its_block_at_its_first_wait(driv
     assert kinds(drive(too_late).start()) == ["CompleteRun"]
 
 
-@pytest.mark.parametrize("early_ms", [0, 300])
-def test_an_activity_that_is_told_first_is_the_deadline_all_the_same(drive: Drive, early_ms: int) -> None:
-    """Its worker's clock may be ahead a little, and its outcome comes in before the timer."""
+def test_an_activity_that_is_told_first_is_the_deadline_all_the_same(drive: Drive) -> None:
+    """Its worker's clock may be ahead a little; or it has failed, and cannot be tried again before the deadline."""
+    late = TimeoutError("too late", kind="schedule_to_close")
+    for early_ms in (0, 300, 30_000):
+        run = drive(Bounded, "duration")
+        run.start()
+        run.now_ms += 60_000 - early_ms
+        run.feed(failed(run.event_id_of("step"), late, "timeout"))
+        assert run.result[:2] == ["late", "deadline"]
+
+
+def test_what_goes_on_in_a_block_that_an_activity_has_ended_is_cancelled_too(drive: Drive) -> None:
+    @workflow.defn
+    async def two() -> list[Any]:
+        try:
+            async with workflow.deadline(timedelta(minutes=1)):
+                other = asyncio.create_task(in_background())
+                await brief("first")
+                await step("second")
+        except TimeoutError:
+            await workflow.sleep(1)
+        return [other.cancelled()]
+
+    run = drive(two)
+    run.start()
+    run.complete(run.event_id_of("brief"))
+    run.now_ms += 60_000
+    late = TimeoutError("too late", kind="schedule_to_close")
+    assert "CancelActivity" in kinds(run.feed(failed(run.event_id_of("step"), late, "timeout")))
+    run.fire(1_000)
+    assert run.result == [True]
+
+
+def test_an_activity_with_less_time_of_its_own_is_not_the_deadline(drive: Drive) -> None:
     run = drive(Bounded, "duration")
     run.start()
-    run.now_ms += 60_000 - early_ms
-    late = TimeoutError("too late", kind="schedule_to_close")
-    run.feed(failed(run.event_id_of("step"), late, "timeout"))
-    assert run.result[:2] == ["late", "deadline"]
+    run.complete(run.event_id_of("step"))
+    run.fire(20_000)
+    run.now_ms += 30_000
+    run.feed(failed(run.event_id_of("brief"), TimeoutError("too slow", kind="schedule_to_close"), "timeout"))
+    assert isinstance(run.events[-1], events.FailRun)
 
 
 def test_an_activity_that_fails_by_itself_is_not_the_deadline(drive: Drive) -> None:
