@@ -33,7 +33,6 @@ MISSING: Final[dict[str, Callable[[], bool]]] = {
     "DAGs": _is_there("pledger.dialects.dag"),
     "KPIs": _is_there("pledger.ops.kpis", "pledger.ops.kpi"),
     "checkpoints": _has(workflow, "checkpoint"),
-    "child workflows": _has(workflow, "start_child_workflow", "execute_child_workflow"),
     "codec chain": _takes(connect, "codecs"),
     "dynamic signal handlers": _has(workflow, "set_signal_handler"),
     "effects": _takes(activity.defn, "readback"),

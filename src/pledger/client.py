@@ -13,7 +13,7 @@ from pledger.completions import Completions, check_token_keys
 from pledger.engine import listing, operators, pausing, starting
 from pledger.engine.ids import new_run_id
 from pledger.engine.port.answers import Answer, Existing, Started
-from pledger.engine.port.operations import IdConflictPolicy, IdReusePolicy, StartRun
+from pledger.engine.port.operations import IdConflictPolicy, StartRun
 from pledger.handle import QUERY_TIMEOUT, WorkflowHandle
 from pledger.history import payloads, transition
 from pledger.history.calls import encode_call
@@ -21,6 +21,7 @@ from pledger.history.events import RunStarted
 from pledger.history.names import check_id
 from pledger.history.placement import Priority, override_rule, place
 from pledger.history.retry import is_whole
+from pledger.history.reuse import IdReusePolicy
 from pledger.history.times import DURATION_MAX, check_duration, in_words, milliseconds, utc
 from pledger.machine.definitions import WorkflowDefinition
 from pledger.machine.outside import refuse_in_workflow_code

@@ -4,6 +4,8 @@
     ├── FailureError                what a workflow or an activity reports; kept across the ledger
     │   ├── ApplicationError        raised by user code, with a type of its own
     │   ├── ActivityError           an activity ended without a result; its cause says why
+    │   ├── ChildWorkflowError      a child ended without a result; its cause says why
+    │   ├── ExternalWorkflowError   what a run sent to another one reaches nobody
     │   ├── TimeoutError            a deadline passed; its kind says which
     │   ├── WorkerLostError         the worker died with an attempt in flight: outcome unknown
     │   ├── CancelledError          the run or the activity was cancelled
@@ -55,9 +57,11 @@ __all__ = [
     "ActivityError",
     "ApplicationError",
     "CancelledError",
+    "ChildWorkflowError",
     "CodecError",
     "CorruptHistoryError",
     "DeterminismError",
+    "ExternalWorkflowError",
     "FailureError",
     "ForbiddenCallError",
     "HistoryFullError",
@@ -188,6 +192,43 @@ class ActivityError(FailureError):
         self.scheduled_event_id = scheduled_event_id
         self.attempt = attempt
         self.retry_state = retry_state
+
+
+class ChildWorkflowError(FailureError):
+    """A child workflow ended without a result. `__cause__` is why: its failure, CancelledError, TerminatedError or
+    TimeoutError. status: its terminal state. started_event_id: where the run started it."""
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        workflow_id: str = "",
+        run_id: str = "",
+        workflow_type: str = "",
+        status: str = "failed",
+        started_event_id: int = 0,
+    ) -> None:
+        super().__init__(message)
+        self.workflow_id = workflow_id
+        self.run_id = run_id
+        self.workflow_type = workflow_type
+        self.status = status
+        self.started_event_id = started_event_id
+
+
+class ExternalWorkflowError(FailureError):
+    """What a run has sent to another one (a signal, a request to cancel) reaches nobody, and is not kept.
+
+    reason: "not_found", "closed" (it has ended), or "inbox_full" (so many messages wait for it; send it again later).
+    """
+
+    def __init__(
+        self, message: str = "", *, workflow_id: str = "", run_id: str | None = None, reason: str = "not_found"
+    ) -> None:
+        super().__init__(message)
+        self.workflow_id = workflow_id
+        self.run_id = run_id
+        self.reason = reason
 
 
 class TimeoutError(FailureError, builtins.TimeoutError):  # noqa: A001 - the field's name; also catchable as the builtin

@@ -7,18 +7,18 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar, cast
 
 from pledger import errors
-from pledger.engine import asking, blocks, completing, pausing
+from pledger.engine import asking, blocks, completing, ending, pausing
 from pledger.engine.kept import afterwards, check_kept, in_words
 from pledger.engine.port.answers import Reply
-from pledger.engine.port.operations import Send, Terminate, inbox_room
+from pledger.engine.port.operations import Send, inbox_room
 from pledger.engine.port.records import PlaceRow, RunRow, RunStatus
-from pledger.history import events, failures, payloads, transition
+from pledger.history import events, failures, payloads
 from pledger.history.calls import encode_call
 from pledger.history.events import Command
 from pledger.history.names import check_id, clean
 from pledger.history.state import fold
 from pledger.history.times import utc
-from pledger.history.transition import StoredTransition, Transition
+from pledger.history.transition import Transition
 from pledger.machine.definitions import WorkflowDefinition, handler_name
 from pledger.views import (
     CancelVerdict,
@@ -207,19 +207,7 @@ class WorkflowHandle(Generic[T]):
                     f"{in_words(row)} is {row.status} already: there is nothing left to end. {afterwards(row)}",
                     status=row.status,
                 )
-            # The time of a run never goes back, whatever the clock has done since its last transition.
-            try:
-                last = await self._newest(row)
-            except errors.CorruptHistoryError:
-                last = None  # a damaged run can be ended; there is no telling when it was last active
-            last_ms = 0 if last is None else last.time_ms
-            now_ms = max(last_ms, await self._connection.now_ms())
-            body = transition.encode(Transition(transition.FORMAT, now_ms, None, (events.RunTerminated(reason),)))
-            first = row.last_event + 1
-            stored = StoredTransition(first, body, transition.checksum(row.head, first, body))
-            operation = Terminate(row.run_key, row.last_event, row.head, stored, first, now_ms)
-            if await self._connection.committer.write(operation) is Reply.WON:
-                self._connection.terminated(row.run_key)
+            if await ending.terminate(self._connection, row, reason):
                 return
 
     async def pause(self, reason: str = "", *, by: str | None = None) -> PauseSummary:
@@ -255,6 +243,7 @@ class WorkflowHandle(Generic[T]):
         workers = await self._client.workers()
         pauses = pausing.pauses_of(await store.read_pauses(row.namespace), row)
         places = await store.read_places(row.run_key)
+        parent = await store.read_parent(row.chain_key)
         return Description(
             summary=run_summary(row, pauses),
             history=history,
@@ -272,6 +261,7 @@ class WorkflowHandle(Generic[T]):
             pauses=tuple(map(pause_summary, pauses)),
             places=tuple(places),
             dependencies=await self._holding_up(row.namespace, places),
+            parent=None if parent is None else run_summary(parent),
         )
 
     async def _holding_up(self, namespace: str, places: list[PlaceRow]) -> dict[str, DependencySummary]:

@@ -229,7 +229,7 @@ class Description:
     queues). owner: the worker that holds it, or None. due: when it goes on by itself, or None when only a message can
     wake it. inbox: messages not yet in its history. workers: all of this ledger. now: the store's time. pauses: those
     that hold it. places: where its activities stand that wait for a turn or within a limit. dependencies: those
-    that hold up activities of it, by name."""
+    that hold up activities of it, by name. parent: the run that started it, of a child."""
 
     summary: RunSummary
     history: History
@@ -247,6 +247,7 @@ class Description:
     pauses: tuple[PauseSummary, ...] = ()
     places: tuple[PlaceRow, ...] = ()
     dependencies: Mapping[str, DependencySummary] = field(default_factory=dict)
+    parent: RunSummary | None = None
 
     @property
     def waiting_for(self) -> WaitingFor | None:

@@ -69,7 +69,7 @@ def waiting_for(run: Description) -> WaitingFor | None:
     """None for a closed run."""
     if run.summary.closed is not None:
         return None
-    found = _standing_still(run) or _named_wait(run) or _activity(run) or _timer(run) or _message(run)
+    found = _standing_still(run) or _named_wait(run) or _activity(run) or _child(run) or _timer(run) or _message(run)
     phase = _innermost(run.state.phases.values(), "phase")
     if phase is not None:
         deadline_ms = phase.begun.deadline_ms
@@ -135,6 +135,16 @@ def _activity(run: Description) -> WaitingFor | None:
         deadline=_whole(pending),
         problem=None if task is not None and task.state == "started" else unserved(queue, run.workers),
     )
+
+
+def _child(run: Description) -> WaitingFor | None:
+    if not run.state.children:
+        return None
+    child = next(iter(run.state.children.values()))
+    others = len(run.state.children) - 1
+    what = f"child workflow {child.command.workflow_id!r}{f' and {others:,} more' if others else ''}"
+    queue = unserved(child.command.task_queue, run.workers)
+    return WaitingFor(what, utc(child.requested_ms), "message", problem=queue)
 
 
 def _begins(task: TaskRow | None, now: datetime) -> datetime | None:

@@ -19,7 +19,7 @@ import contextlib
 import inspect
 import logging
 import numbers
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn, TypedDict, TypeVar, Unpack, overload
@@ -29,6 +29,7 @@ from pledger.history import chains, payloads
 from pledger.history.names import check_id
 from pledger.history.placement import Priority
 from pledger.history.retry import RetryPolicy
+from pledger.history.reuse import IdReusePolicy
 from pledger.history.times import utc
 from pledger.machine import continuing, guards
 from pledger.machine.callers import caller_name
@@ -42,6 +43,14 @@ from pledger.machine.definitions import (
     mark_handler,
     mark_init,
 )
+from pledger.machine.family import (
+    ChildStart,
+    ChildWorkflowCancellationType,
+    ChildWorkflowHandle,
+    ExternalWorkflowHandle,
+    ParentClosePolicy,
+    start_child,
+)
 from pledger.machine.logs import ReplayAwareLogger
 from pledger.machine.phases import Phase, described, phase, set_phase
 from pledger.machine.races import Race, Racer, first_of
@@ -54,9 +63,16 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ActivityHandle",
+    "ChildStart",
+    "ChildWorkflowCancellationType",
+    "ChildWorkflowHandle",
     "ContinueAsNewError",
     "Deadline",
+    "ExternalWorkflowHandle",
+    "IdReusePolicy",
     "Info",
+    "ParentClosePolicy",
+    "ParentInfo",
     "Phase",
     "Race",
     "Racer",
@@ -68,7 +84,9 @@ __all__ = [
     "defn",
     "deprecate_patch",
     "execute_activity",
+    "execute_child_workflow",
     "first_of",
+    "get_external_workflow_handle",
     "in_workflow",
     "info",
     "init",
@@ -85,6 +103,7 @@ __all__ = [
     "signal",
     "sleep",
     "start_activity",
+    "start_child_workflow",
     "time",
     "unsafe",
     "uuid4",
@@ -281,6 +300,151 @@ async def execute_activity(activity: Any, *args: Any, **options: Any) -> Any:
     return await start_activity(activity, *args, **options)
 
 
+# Other runs -----------------------------------------------------------------------------------------------------------
+
+
+class ChildOptions(TypedDict, total=False):
+    """How a child is started, see `start_child_workflow`."""
+
+    id: str | None
+    task_queue: str | None
+    cancellation_type: ChildWorkflowCancellationType
+    parent_close_policy: ParentClosePolicy
+    id_reuse_policy: IdReusePolicy
+    execution_timeout: timedelta | None
+    run_timeout: timedelta | None
+    retry_policy: None
+    priority: Priority | None
+
+
+@overload
+def start_child_workflow(
+    workflow: Callable[..., Coroutine[Any, Any, T]], *args: Any, **options: Unpack[ChildOptions]
+) -> ChildStart[T]: ...
+@overload
+def start_child_workflow(
+    workflow: str, *args: Any, result_type: type[T], **options: Unpack[ChildOptions]
+) -> ChildStart[T]: ...
+@overload
+def start_child_workflow(
+    workflow: type | str, *args: Any, result_type: Any = ..., **options: Unpack[ChildOptions]
+) -> ChildStart[Any]: ...
+def start_child_workflow(
+    workflow: Callable[..., Any] | type | str,
+    *args: Any,
+    id: str | None = None,  # noqa: A002 - the field's name for it
+    task_queue: str | None = None,
+    cancellation_type: ChildWorkflowCancellationType = ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
+    parent_close_policy: ParentClosePolicy = ParentClosePolicy.TERMINATE,
+    id_reuse_policy: IdReusePolicy = IdReusePolicy.REJECT_DUPLICATE,
+    execution_timeout: timedelta | None = None,
+    run_timeout: timedelta | None = None,
+    retry_policy: RetryPolicy | None = None,
+    priority: Priority | None = None,
+    result_type: Any = Any,
+) -> ChildStart[Any]:
+    """Start another run as a child of this one. Awaiting what it gives gives the child's handle, once it is there.
+
+    workflow: the definition (function, class or its run method), or its name where another program defines it (then
+    result_type says what comes back). It is asked for at the call, in this transition, awaited or not; a run that ends
+    with it still starts a child that is to outlive it (ParentClosePolicy.ABANDON).
+    id: by default a new one, the same on every replay. task_queue: that of this run by default.
+    parent_close_policy: what becomes of it when this run ends first. cancellation_type: what it is to cancel its
+    handle.
+    id_reuse_policy: when a closed run has the id. An open one always refuses it.
+    execution_timeout, run_timeout: it closes as timed_out after so long; the deadline of its definition by default.
+    priority: of its activities; what it does not state is that of this run. Its owner is that of its definition, or of
+    this run.
+    retry_policy: there is none. A run is what its activities are retried in; to try a whole child again, start it again
+    in a loop, which then says how often and after what.
+    The awaited start raises WorkflowAlreadyStartedError for an id that is taken; UsageError and PayloadError are raised
+    at the call.
+    """
+    return _start_child(
+        caller_name(1),
+        workflow,
+        *args,
+        id=id,
+        task_queue=task_queue,
+        cancellation_type=cancellation_type,
+        parent_close_policy=parent_close_policy,
+        id_reuse_policy=id_reuse_policy,
+        execution_timeout=execution_timeout,
+        run_timeout=run_timeout,
+        retry_policy=retry_policy,
+        priority=priority,
+        result_type=result_type,
+    )
+
+
+@overload
+async def execute_child_workflow(
+    workflow: Callable[..., Coroutine[Any, Any, T]], *args: Any, **options: Unpack[ChildOptions]
+) -> T: ...
+@overload
+async def execute_child_workflow(
+    workflow: str, *args: Any, result_type: type[T], **options: Unpack[ChildOptions]
+) -> T: ...
+@overload
+async def execute_child_workflow(
+    workflow: type | str, *args: Any, result_type: Any = ..., **options: Unpack[ChildOptions]
+) -> Any: ...
+async def execute_child_workflow(workflow: Any, *args: Any, **options: Any) -> Any:
+    """Start a child and wait for its result. Options as in `start_child_workflow`.
+
+    Raises ChildWorkflowError when it ends otherwise, its cause says why; WorkflowAlreadyStartedError.
+    """
+    return await (await _start_child(caller_name(1), workflow, *args, **options))
+
+
+def _start_child(
+    caller: str,
+    workflow: Callable[..., Any] | type | str,
+    *args: Any,
+    id: str | None = None,  # noqa: A002 - the field's name for it
+    task_queue: str | None = None,
+    cancellation_type: ChildWorkflowCancellationType = ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
+    parent_close_policy: ParentClosePolicy = ParentClosePolicy.TERMINATE,
+    id_reuse_policy: IdReusePolicy = IdReusePolicy.REJECT_DUPLICATE,
+    execution_timeout: timedelta | None = None,
+    run_timeout: timedelta | None = None,
+    retry_policy: RetryPolicy | None = None,
+    priority: Priority | None = None,
+    result_type: Any = Any,
+) -> ChildStart[Any]:
+    context = required("workflow.start_child_workflow")
+    if retry_policy is not None:
+        raise UsageError(
+            f"retry_policy={retry_policy!r}: runs are not retried, their activities are. To try a whole child again, "
+            "await workflow.execute_child_workflow(...) in a loop that catches ChildWorkflowError"
+        )
+    timeouts = [each for each in (execution_timeout, run_timeout) if each is not None]
+    return start_child(
+        context,
+        workflow,
+        args,
+        workflow_id=id,
+        task_queue=task_queue,
+        parent_close_policy=parent_close_policy,
+        cancellation_type=cancellation_type,
+        id_reuse_policy=id_reuse_policy,
+        timeout=min(timeouts, default=None),
+        priority=priority,
+        result_type=result_type,
+        caller=caller,
+    )
+
+
+def get_external_workflow_handle(workflow_id: str, *, run_id: str | None = None) -> ExternalWorkflowHandle:
+    """A handle on another run, to signal it or to ask it to stop. run_id: by default the newest one of the id, looked
+    up at each call. Nothing is asked yet."""
+    context = required("workflow.get_external_workflow_handle")
+    workflow_id = check_id(workflow_id, "the id of another workflow")
+    if run_id is not None:
+        run_id = check_id(run_id, f"the run id of workflow {workflow_id!r}")
+    return ExternalWorkflowHandle(context, workflow_id, run_id)
+
+
 # Time, chance, identity -----------------------------------------------------------------------------------------------
 
 
@@ -339,11 +503,19 @@ def random(name: str | None = None) -> _random.Random:
 
 
 @dataclass(frozen=True, slots=True)
+class ParentInfo:
+    """The run that started this one."""
+
+    workflow_id: str
+    run_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class Info:
     """Who the run is. start_time: with zone (UTC). history_length: events so far, this transition's inputs included.
 
     segment: its number in its chain, from 1. first_run_id: of the run that was started; continued_run_id: of the one
-    that this one goes on for, or None.
+    that this one goes on for, or None. parent: of a child.
     """
 
     namespace: str
@@ -356,6 +528,7 @@ class Info:
     segment: int = 1
     first_run_id: str = ""
     continued_run_id: str | None = None
+    parent: ParentInfo | None = None
 
 
 def info() -> Info:
@@ -364,7 +537,8 @@ def info() -> Info:
     who = context.identity
     start = utc(context.started_ms)
     before = None if who.segment == 1 else chains.run_id_of(who.chain_id, who.segment - 1)
-    place = (who.segment, who.chain_id, before)
+    parent = None if context.parent is None else ParentInfo(context.parent.workflow_id, context.parent.run_id)
+    place = (who.segment, who.chain_id, before, parent)
     return Info(
         who.namespace, who.workflow_id, who.run_id, who.workflow_type, who.task_queue, start, context.events, *place
     )

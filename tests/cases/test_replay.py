@@ -35,6 +35,10 @@ async def ship(key: str) -> None: ...
 
 
 @workflow.defn
+async def parcel() -> None: ...
+
+
+@workflow.defn
 class Ships:
     """Its query draws as the case has it; what it meets is what the query answers."""
 
@@ -44,6 +48,8 @@ class Ships:
     async def run(self) -> None:
         await workflow.wait_condition(lambda: self.ok)
         await ship(f"ship-{workflow.uuid4()}")
+        await workflow.execute_child_workflow(parcel)
+        await workflow.execute_child_workflow(parcel, id=f"parcel-{workflow.uuid4()}")
 
     @workflow.signal
     def go(self) -> None:
@@ -60,7 +66,7 @@ class Ships:
 @CACHES
 @pytest.mark.parametrize("asked", [0, 1, 7])
 async def test_RPL_02_queries_that_draw_do_not_move_the_runs_ids(ledger: Ledger, cached: int, asked: int) -> None:
-    async with ledger.connect() as client, ledger.worker(client, Ships, ship, max_cached_runs=cached):
+    async with ledger.connect() as client, ledger.worker(client, Ships, ship, parcel, max_cached_runs=cached):
         # With the cache off, another run takes the place of this one in memory.
         for workflow_id in ("order-1", "order-2"):
             await client.start_workflow(Ships, id=workflow_id)
@@ -75,6 +81,8 @@ async def test_RPL_02_queries_that_draw_do_not_move_the_runs_ids(ledger: Ledger,
     # What it asks for without any query, by the same seed, is what it asked for after so many.
     assert asked_again(history, Ships) == recorded_commands(history)
     assert len(steps_of(recorded_commands(history))) == 1
+    # That of the children too: their ids are among what is compared.
+    assert sum(isinstance(each, events.StartChild) for each in recorded_commands(history)) == 2
     # No query left anything in the history.
     assert [each.type for each in history.events if each.type.startswith("Quer")] == []
 

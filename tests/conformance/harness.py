@@ -35,6 +35,8 @@ TABLES = (
     "run",
     "history",
     "message",
+    "child",
+    "parting",
     "task",
     "attempt",
     "session",

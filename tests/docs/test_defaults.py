@@ -14,6 +14,7 @@ from pledger.engine import (
     completing,
     heartbeats,
     keyring,
+    partings,
     processes,
     session,
     sweeper,
@@ -27,7 +28,7 @@ from pledger.history.budget import CircuitBreaker, RetryBudget
 from pledger.history.names import ID_CHARACTERS_MAX
 from pledger.history.placement import DEFAULT_PRIORITY
 from pledger.history.times import DURATION_MAX
-from pledger.machine import context
+from pledger.machine import context, family
 from pledger.machine.definitions import DEFAULT_START_TO_CLOSE, StepOptions
 from pledger.store import postgres
 from pledger.store.memory import tasks as memory_tasks
@@ -94,6 +95,8 @@ def expected() -> dict[str, float]:
         "text of a failure": failures.TEXT_MAX,
         "causes of a failure": failures.CAUSES_MAX,
         "pending activities of one run": context.PENDING_ACTIVITIES_MAX,
+        "open children of one run": family.PENDING_CHILDREN_MAX,
+        "children of an ended run that are seen to together": partings.TOGETHER,
         "events of one history": worker["max_history_events"],
         "commands of one transition": Limits().commands_max,
         "messages waiting for one run": INBOX_MAX,

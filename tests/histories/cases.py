@@ -14,6 +14,7 @@ from pledger.engine.limits import Limits
 from pledger.testing import Caller, replay
 from pledger.testing.journal import Then
 from tests.histories import blocks, models, shop
+from tests.histories import families as f
 from tests.histories import workflows as w
 
 FOLDER = Path(__file__).parent
@@ -24,7 +25,8 @@ class Case:
     """name: of the behaviour and its files. workflow: what it is replayed against.
 
     then: what the client did meanwhile. recorded_by: the code of that time, where that was another one.
-    activities: what its worker knew besides. limits: those of that worker. segment: which run of its chain.
+    activities, knows: what its worker knew besides. limits: those of that worker. segment: which run of its chain.
+    of: the workflow id of the run whose history it is, where that is another one than the run that was started.
     """
 
     name: str
@@ -35,6 +37,8 @@ class Case:
     activities: Sequence[Any] = ()
     limits: Limits = field(default_factory=Limits)
     segment: int = 1
+    knows: Sequence[Any] = ()
+    of: str | None = None
 
     @property
     def json(self) -> Path:
@@ -149,6 +153,11 @@ CASES = [
     Case("cancelled-finishes", w.cancelled_finishes, (), cancel),
     Case("terminated", w.timers, (), terminate),
     Case("task-group-abort", w.task_group_abort),
+    Case("children", f.with_children, knows=[f.double, f.gives_up]),
+    Case("child-cancelled", f.cancels_its_children, knows=[f.sleeper]),
+    Case("messages-to-other-runs", f.writes_to_others, knows=[f.Letters]),
+    Case("children-of-the-last-breath", f.last_breath, knows=[f.double, f.Letters]),
+    Case("born-as-a-child", f.double, recorded_by=f.double_and_its_parent, knows=[f.double], of="child"),
     Case("patch-new-side", w.with_patch),
     Case("patch-old-side", w.with_patch, recorded_by=w.before_change),
     Case("patch-deprecated", w.after_change, recorded_by=w.with_patch),

@@ -38,13 +38,17 @@ def record(case: Case, *, cached: bool = True) -> bytes:
         if case.then is not None:
             await case.then(caller)
         await caller.outcome()
-        run_id = chains.run_id_of(caller.run_id, case.segment)
-        found.append(await caller._client.handle(caller.workflow_id, run_id=run_id).history())
+        if case.of is None:
+            run_id = chains.run_id_of(caller.run_id, case.segment)
+            handle = caller._client.handle(caller.workflow_id, run_id=run_id)
+        else:
+            handle = caller._client.handle(case.of)
+        found.append(await handle.history())
 
     workflow = case.recorded_by or case.workflow
     simulation = Simulation(
         SEED,
-        workflows=[workflow],
+        workflows=[workflow, *case.knows],
         activities=[*ACTIVITIES, ask_guest, change, *case.activities],
         workers=1,
         limits=case.limits if cached else replace(case.limits, cached_runs_max=0),

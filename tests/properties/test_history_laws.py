@@ -53,6 +53,8 @@ def _values(type_: Any) -> st.SearchStrategy[Any]:
         int: NUMBERS,
         Failure: _failures(),
         events.ActivityOptions: OPTIONS,
+        events.Parent: st.builds(events.Parent, TEXT, TEXT, NUMBERS),
+        bool: st.booleans(),
         type(None): st.none(),
     }
     return known[type_] if type_ in known else st.one_of([_values(each) for each in get_args(type_)])

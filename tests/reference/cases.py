@@ -13,10 +13,10 @@ from pledger.testing import Caller, Simulation
 from pledger.testing.journal import Beside, Then
 from tests.reference import crowded as c
 from tests.reference import depending as d
+from tests.reference import families, scoped
 from tests.reference import further as f
 from tests.reference import handed_out as h
 from tests.reference import rolling as r
-from tests.reference import scoped
 from tests.reference import shop as s
 from tests.reference import workflows as w
 
@@ -173,6 +173,14 @@ FURTHER = [
     Case("early-mail", f.Ledgered, (3,), enter_three, early=True),
     Case("asked", f.Ledgered, (2,), ask_between),
     Case("bounded", scoped.bounded, ("one",)),
+    Case("family", families.Family, (3,)),
+    Case(
+        "family-cut-short",
+        families.Family,
+        (3,),
+        terminate,
+        frozenset({"completed", "terminated"}),
+    ),
 ]
 
 #: Of `rolling.py`, the same.
@@ -238,6 +246,8 @@ def every_run_ends_as_it_may(sim: Simulation) -> list[str]:
     """The cases' own expectation, as an invariant: of a chain, its last run ends so."""
     found = []
     for row in {row.chain_key: row for row in sim.state.runs.values()}.values():
+        if row.workflow_type in families.OF_CHILDREN:
+            continue  # a child: what its parent makes of its end is the parent's case
         name = row.workflow_id.rpartition("-")[0]
         case = next(
             each for each in [*CASES, *FURTHER, *ROLLING, *DEPENDING, *CROWDED, *SHOP, *HANDED_OUT] if each.name == name

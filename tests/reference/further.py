@@ -12,7 +12,7 @@ from datetime import timedelta
 from pledger import Limit, Priority, activity, workflow
 from pledger.errors import ActivityError, ApplicationError
 from pledger.errors import TimeoutError as TimedOutError
-from tests.reference import scoped
+from tests.reference import families, scoped
 from tests.reference.activities import ONCE, QUICK, linger, plain_step, step
 
 SECOND = timedelta(seconds=1)
@@ -271,4 +271,5 @@ WORKFLOWS = [
     endless,
     Ledgered,
     *scoped.WORKFLOWS,
+    *families.WORKFLOWS,
 ]

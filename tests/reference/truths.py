@@ -263,6 +263,14 @@ TRUTHS: dict[str, Truth] = {
     "rolling-early": ends([f"text {n}" for n in range(5)], "collected 5"),
     "relay": ends("three", "one", "two", "three"),
     "relay-cancelled": either(ends("three", "one", "two", "three"), between([], ["one", "two", "three"], "cancelled")),
+    "family": ends(
+        [
+            *_numbered("part", 3),
+            *["failed: NoMember: no member -1", "taken", "first", "second", "to first", "closed", "woken", "woken"],
+        ],
+        *_numbered("part", 3),
+    ),
+    "family-cut-short": between([], _numbered("part", 3), "completed", "terminated"),
     "booking": ends_with_receipts(*_numbered("book", 5), *_numbered("track", 5)),
     "selling": ends_with_receipts("before", "stubborn", *_numbered("article", 2)),
     "selling-in-time": _sold_in_time,

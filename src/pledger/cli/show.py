@@ -110,6 +110,8 @@ class _View:
         }
         if chain := telling.chain(summary):
             pairs["chain"] = chain
+        if (parent := run.parent or run.state.parent) is not None:  # of an archive only its own history is known
+            pairs["parent"] = f"{words.one_line(parent.workflow_id, _LINE_CHARS)} (run {parent.run_id})"
         owner, deadline_ms = owner_and_deadline(run)
         if owner is not None or summary.closed is None:
             pairs["owner"] = "nobody is named" if owner is None else words.one_line(owner, _LINE_CHARS)
@@ -163,7 +165,7 @@ class _View:
         if isinstance(entry, int):
             yield _row_of_more(entry)
             return
-        is_step = entry.kind in ("activity", "timer", "phase", "wait")
+        is_step = entry.kind in ("activity", "timer", "phase", "wait", "child", "message")
         has_outcome = is_step or entry.outcome == "not_handled"
         outcome = telling.outcome(entry, self._now_ms, self._cell, self._line)
         yield (

@@ -26,9 +26,16 @@ _ATTEMPT_OUTCOMES: Final = {
     "late": "too late to count",
     "refused": "a token was refused",
 }
+_MESSAGE_OUTCOMES: Final = {
+    "": "on its way",
+    "not_found": "reaches nobody: there is no such run",
+    "closed": "reaches nobody: that run has ended",
+    "inbox_full": "reaches nobody: more messages wait for it than its inbox takes",
+    "abandoned": "the run closed first",
+}
 
 
-def what(entry: Entry, cell: int) -> str:
+def what(entry: Entry, cell: int) -> str:  # noqa: C901 - a line for each kind
     """What an entry is about."""
     name, args = words.one_line(entry.name, cell), entry.input or b"[]"
     match entry.kind:
@@ -44,6 +51,10 @@ def what(entry: Entry, cell: int) -> str:
         case "phase" | "wait":
             owner = "" if entry.owner is None else f" ({words.one_line(entry.owner, cell)})"
             return f"{entry.kind} {name}{owner}"
+        case "child":
+            return f"child {words.call(name, args, cell - 6)} as {words.one_line(entry.workflow_id, cell)}"
+        case "message":
+            return f"{name} to {words.one_line(entry.workflow_id, cell)}"
         case "cancel":
             return f"cancel requested: {name}" if name else "cancel requested"
         case "patch":
@@ -66,6 +77,10 @@ def outcome(entry: Entry, now_ms: int, cell: int, line: int) -> str:
             return ("passed" if entry.outcome == "fired" else "") if entry.is_deadline else entry.outcome
         case "phase" | "wait":
             return _stage(entry, now_ms)
+        case "child":
+            return _child(entry, cell, line)
+        case "message":
+            return _MESSAGE_OUTCOMES.get(entry.outcome, entry.outcome)
         case "activity":
             told = _activity(entry, cell, line)
             return f"{told}  (attempt {entry.attempt})" if entry.attempt > 1 else told
@@ -73,6 +88,18 @@ def outcome(entry: Entry, now_ms: int, cell: int, line: int) -> str:
             return f"not handled: {words.one_line(entry.failure.message, line)}"
         case _:
             return ""
+
+
+def _child(entry: Entry, cell: int, line: int) -> str:
+    if entry.result is not None:
+        return f"→ {words.preview(entry.result, cell - 2)}"
+    if entry.failure is not None:
+        return f"{entry.outcome.replace('_', ' ')}: {words.failure_line(entry.failure, line)}"
+    if entry.outcome == "not_started":
+        return f"not started: its id is taken by run {entry.run_id}"
+    if entry.outcome == "abandoned":
+        return "the run closed first"
+    return entry.outcome or (f"run {entry.run_id} …" if entry.run_id else "…")
 
 
 def _pending(entry: Entry, now_ms: int) -> str:
@@ -120,6 +147,8 @@ def attempt(record: AttemptRecord, line: int) -> str:
 
 def message(found: Message, cell: int) -> str:
     """A message of an inbox."""
+    if found.kind == "notice":
+        return "a notice from another run"
     return f"signal {words.call(found.name, found.body, cell)}" if found.kind == "signal" else "request to cancel"
 
 

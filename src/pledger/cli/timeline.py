@@ -17,16 +17,18 @@ from pledger.history.events import Command, Input
 from pledger.history.failures import Failure
 from pledger.history.transition import Transition
 
-Kind: TypeAlias = Literal["start", "activity", "timer", "signal", "cancel", "patch", "phase", "wait", "code", "end"]
+Kind: TypeAlias = Literal[
+    "start", "activity", "timer", "signal", "cancel", "child", "message", "patch", "phase", "wait", "code", "end"
+]
 
 #: What goes on for a while.
-_WITH_AN_END: Final = frozenset({"activity", "timer", "phase", "wait"})
+_WITH_AN_END: Final = frozenset({"activity", "timer", "phase", "wait", "child", "message"})
 
 
 @dataclass(slots=True)
 class Entry:
     """event_id: the first of its events. at_ms: when. name: of the workflow, activity, signal, patch, phase, wait or
-    code; the reason of a cancellation or termination.
+    code; the reason of a cancellation or termination; of a child its type, of a message to another run what it is.
 
     input: its arguments, a JSON array. ended_ms: when its outcome came, None while it is pending or where it has none.
     outcome: "completed", "failed", "cancelled", "fired", "over" (a phase or a wait), "abandoned" (the run closed
@@ -34,7 +36,7 @@ class Entry:
     result: JSON. failure, retry_state: of what failed; the latter says why there was no further attempt. attempt: how
     many there were. attempts: those on the log. task: its row, while it waits. due_ms: when a timer fires, or a phase
     or a wait is overdue. delay_ms: for how long a timer was set. is_deadline: the timer ends a block. owner: who must
-    act in a phase or a wait, or None.
+    act in a phase or a wait, or None. workflow_id, run_id: of the child, or of whom a message is for.
     """
 
     event_id: int
@@ -54,6 +56,8 @@ class Entry:
     delay_ms: int | None = None
     is_deadline: bool = False
     owner: str | None = None
+    workflow_id: str = ""
+    run_id: str = ""
 
     @property
     def is_pending(self) -> bool:
@@ -117,7 +121,7 @@ class _Builder:
             self._event_id += 1
             self._take_command(command)
 
-    def _take_input(self, event: Input) -> None:
+    def _take_input(self, event: Input) -> None:  # noqa: C901 - a line for each kind
         match event:
             case events.RunStarted():
                 entry = self._add("start", event.workflow_type)
@@ -126,6 +130,12 @@ class _Builder:
                 self._settle(event)
             case events.TimerFired():
                 self._end(event.started_event_id, "fired")
+            case events.ChildStarted() | events.ChildStartFailed() | events.ChildClosed():
+                self._of_child(event)
+            case events.MessageDelivered():
+                self._end(event.sent_event_id, "delivered")
+            case events.MessageRefused():
+                self._end(event.sent_event_id, event.reason)
             case events.SignalReceived():
                 entry = self.by_event[self._event_id] = self._add("signal", event.name)
                 entry.input = event.args
@@ -138,7 +148,7 @@ class _Builder:
             case _:
                 assert_never(event)
 
-    def _take_command(self, command: Command) -> None:
+    def _take_command(self, command: Command) -> None:  # noqa: C901 - a case for each kind
         match command:
             case events.ScheduleActivity():
                 self._schedule(command)
@@ -160,6 +170,17 @@ class _Builder:
                 entry.owner, entry.due_ms = command.owner, command.deadline_ms
             case events.EndPhase():
                 self._end(command.begun_event_id, "over")
+            case events.StartChild():
+                entry = self.by_event[self._event_id] = self._add("child", command.workflow_type)
+                entry.input, entry.workflow_id = command.args, command.workflow_id
+            case events.CancelChild():
+                entry = self.by_event[self._event_id] = self._add("message", "cancel")
+                entry.workflow_id, entry.outcome = command.workflow_id, "" if command.is_acknowledged else "sent"
+            case events.SendSignal() | events.SendCancel():
+                what = f"signal {command.name}" if isinstance(command, events.SendSignal) else "cancel"
+                entry = self.by_event[self._event_id] = self._add("message", what)
+                entry.input = command.args if isinstance(command, events.SendSignal) else None
+                entry.workflow_id, entry.run_id = command.workflow_id, command.run_id or ""
             case _:
                 self._take_end(command)
 
@@ -199,9 +220,23 @@ class _Builder:
             entry.failure, entry.retry_state = event.failure, event.retry_state
             self._end(entry.event_id, "cancelled" if event.retry_state == "cancelled" else "failed")
 
+    def _of_child(self, event: events.ChildStarted | events.ChildStartFailed | events.ChildClosed) -> None:
+        entry = self.by_event.get(event.started_event_id)
+        if entry is None or not entry.is_pending:
+            return
+        match event:
+            case events.ChildStarted():
+                entry.run_id = event.run_id
+            case events.ChildStartFailed():
+                entry.run_id = event.run_id
+                self._end(entry.event_id, "not_started")
+            case events.ChildClosed():
+                entry.result, entry.failure = event.result, event.failure
+                self._end(entry.event_id, event.status)
+
     def _end(self, event_id: int, outcome: str) -> None:
-        entry = self.by_event[event_id]
-        if entry.is_pending:
+        entry = self.by_event.get(event_id)  # none of a notice for another run of the chain
+        if entry is not None and entry.is_pending:
             entry.ended_ms, entry.outcome = self._ms, outcome
 
     def _close(self, outcome: str, reason: str = "") -> Entry:

@@ -18,12 +18,12 @@ from pledger.cli import words
 from pledger.cli.timeline import not_handled, timeline
 from pledger.client import Description, WorkerSummary
 from pledger.engine.port.records import OUTSIDE, PlaceRow, TaskRow
-from pledger.history import failures
-from pledger.history.state import PendingActivity
+from pledger.history import events, failures
+from pledger.history.state import PendingActivity, PendingChild
 from pledger.history.transition import decode_started
 
 Kind: TypeAlias = Literal[
-    "block", "start", "activity", "timer", "message", "inbox", "deadline", "worker", "pause", "phase"
+    "block", "start", "activity", "timer", "child", "message", "inbox", "deadline", "worker", "pause", "phase"
 ]
 
 #: Characters of a failure's message.
@@ -140,13 +140,33 @@ def _reasons(run: Description, now_ms: int) -> Iterator[Wait]:
         if timer.is_deadline:
             verb = "is in a block that must end by"
         yield Wait("timer", f"{verb} {when}", timer.fire_at_ms, event_id, deadline_ms=timer.fire_at_ms)
+    for event_id, child in run.state.children.items():
+        yield _child(event_id, child, now_ms)
+    for event_id, message in run.state.messages.items():
+        to = words.printable(message.command.workflow_id)
+        what = "a signal" if isinstance(message.command, events.SendSignal) else "a request to cancel"
+        yield Wait("message", f"waits to hear what became of {what} to workflow {to}", now_ms, event_id)
     # The start is a message too, and said above.
-    for message in (each for each in run.inbox if each.kind != "start"):
-        what = f"the signal {words.printable(message.name)}" if message.kind == "signal" else "the request to cancel"
-        yield Wait("inbox", f"has still to take {what}, accepted {words.distance(message.sent_ms, now_ms)}", now_ms)
-    is_woken = any(not timer.is_deadline for timer in run.state.timers.values())
-    if run.last_event and not (run.state.activities or is_woken or run.inbox):
+    for waiting in (each for each in run.inbox if each.kind != "start"):
+        what = _INBOX.get(waiting.kind, f"the {waiting.kind} {words.printable(waiting.name)}")
+        yield Wait("inbox", f"has still to take {what}, accepted {words.distance(waiting.sent_ms, now_ms)}", now_ms)
+    state = run.state
+    is_woken = state.activities or any(not timer.is_deadline for timer in state.timers.values())
+    if run.last_event and not (is_woken or state.children or state.messages or run.inbox):
         yield _nothing_pending(run, now_ms)
+
+
+_INBOX: Final = {"cancel": "the request to cancel", "notice": "what another run has told it"}
+
+
+def _child(event_id: int, child: PendingChild, now_ms: int) -> Wait:
+    command = child.command
+    since = f"since {words.moment(child.requested_ms, now_ms)}"
+    run = "which has still to start" if child.run_id is None else f"run {child.run_id}"
+    asked = "; it was asked to stop" if child.cancel_requested else ""
+    who = f"{words.printable(command.workflow_id)} ({words.printable(command.workflow_type)}, {run})"
+    deadline_ms = None if command.timeout_ms is None else child.requested_ms + command.timeout_ms
+    return Wait("child", f"waits for child workflow {who} {since}{asked}", None, event_id, deadline_ms=deadline_ms)
 
 
 def _nothing_pending(run: Description, now_ms: int) -> Wait:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from pledger.engine.families import OF_OTHERS, post_of, report_of
 from pledger.engine.interrupts import is_interrupt
 from pledger.engine.port.answers import Reply
 from pledger.engine.port.operations import Append, Successor
@@ -131,17 +132,34 @@ class Builder:
             append.consumed = [(origin, first + n) for n, origin in enumerate(origins) if origin > 0]
             append.dropped = [-origin for origin in origins if origin < 0]
         closed = run.machine.closed
-        if timed_out:
-            append.closed = "timed_out"
-        elif closed is not None:
-            append.closed = _STATUS[type(closed)]
-            if type(closed) is events.ContinueAsNew:
+        if timed_out or closed is not None:
+            append.closed = "timed_out" if closed is None or timed_out else _STATUS[type(closed)]
+            if type(closed) is events.ContinueAsNew and not timed_out:
                 append.successor = _successor(run, closed)
+            self._part(run, append, commands, first + len(inputs), timed_out=timed_out)
         else:
             if commands:
                 self._place(run, built, first + len(inputs), now_ms)
             append.due_ms = run.due_ms()
         return built
+
+    def _part(
+        self, run: ActiveRun, append: Append, commands: list[Command], first_event_id: int, *, timed_out: bool
+    ) -> None:
+        """What the end of the run is to others. Of one that times out before it has begun nobody knows yet whose child
+        it is; the store does."""
+        machine = run.machine
+        if len(commands) > 1:
+            append.posts = [
+                post_of(run, event_id, command, append.time_ms, tells=False)
+                for event_id, command in enumerate(commands, first_event_id)
+                if type(command) in OF_OTHERS
+            ]
+        append.has_dependants = machine.has_dependants
+        if append.successor is None and (machine.parent is not None or (timed_out and run.last_event == 0)):
+            assert append.closed is not None
+            append.report = report_of(append.closed, commands[-1] if commands else None)
+            append.report_to = machine.parent
 
     def _place(self, run: ActiveRun, built: InFlight, first_event_id: int, now_ms: int) -> None:
         """Decide where each scheduled activity runs: here and now, or through the queue."""
@@ -165,6 +183,8 @@ class Builder:
                 row = activities.unwritten_row(run.run_key, run.fence, command.scheduled_event_id)
                 if row is not None:
                     built.append.unwritten = [*built.append.unwritten, row]
+            elif kind in OF_OTHERS:
+                built.append.posts = [*built.append.posts, post_of(run, event_id, command, now_ms)]
         if tasks:
             built.append.tasks = tasks
         if cancelled:

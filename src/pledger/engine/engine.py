@@ -18,6 +18,7 @@ from pledger.engine.intake import Intake
 from pledger.engine.interrupts import is_interrupt
 from pledger.engine.limits import Limits
 from pledger.engine.loading import Loader
+from pledger.engine.partings import Partings
 from pledger.engine.port.answers import Answer, Reply, Sent
 from pledger.engine.runs import Runs
 from pledger.engine.secrets import SecretResolver, Secrets
@@ -92,6 +93,7 @@ class Engine:
         self.budgets = self._new_budgets()
         self.activities = self._new_activities(definitions, randomness)
         self.runs.meet(self.activities)
+        self.partings = Partings(connection, self._loop, connection.tell_workers)
         self.intake = self._new_intake(self._new_loader(randomness), randomness)
         self.activities.admission.slots.freed = self.intake.slot_freed
         self._verification = Verification(
@@ -201,6 +203,7 @@ class Engine:
             cached_max=self._limits.cached_runs_max,
             lease_ms=self._limits.lease_ms,
             on_store=functools.partial(self.connection.store_told, "reads"),
+            partings=self.partings.see_to_them,
         )
 
     def _new_session(self) -> Session:
@@ -253,6 +256,7 @@ class Engine:
             await self._sweeper.stop()
             await self._auditor.stop()
             await self.intake.stop()
+            await self.partings.stop()
             self.connection.detach(self)
             await self.connection.committer.drain()  # what was placed here before has begun after this
             if not await self.activities.under_way.wait_idle(grace_s):
@@ -368,11 +372,15 @@ class Engine:
 
     # What became of runs ----------------------------------------------------------------------------------------------
 
-    def run_closed(self, run_key: int, status: RunStatus, command: Command | None) -> None:
+    def run_closed(
+        self, run_key: int, status: RunStatus, command: Command | None, *, concerns_others: bool = False
+    ) -> None:
         self.connection.run_closed(run_key, status, command)
         self.attempts_ended()
         self.intake.claims.run_left()
         self._verification.closed(run_key)
+        if concerns_others:
+            self.connection.tell_workers()
 
     def run_continued(self, task_queue: str) -> None:
         for each in self.connection.engines:
@@ -421,6 +429,11 @@ class Engine:
 
     def run_born(self, run_key: int) -> None:
         self.intake.mail.run_born(run_key)
+
+    def posted(self, run_key: int) -> None:
+        """Runs of any queue may have been started here, and any worker's may have mail."""
+        self.intake.mail.arrived(run_key)
+        self.connection.tell_workers()
 
     def in_doubt(self) -> None:
         self.intake.in_doubt()

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pledger.engine.activities import Activities
     from pledger.engine.committer import Committer
     from pledger.engine.loading import Loader
-    from pledger.engine.port.records import TaskRow
+    from pledger.engine.port.records import Outlook, TaskRow
     from pledger.engine.port.verbs import Store
     from pledger.engine.runs import Runs
     from pledger.engine.session import LedgerClock
@@ -42,7 +42,7 @@ WAITING_LOOK_MS: Final = 1_000
 
 class Intake:
     """The worker's eyes. mail: of its runs. claims: what it takes. on_store: told when the store fails (the error), and
-    of rounds that come through (None)."""
+    of rounds that come through (None). partings: called when there are some, see `partings`."""
 
     def __init__(
         self,
@@ -62,6 +62,7 @@ class Intake:
         cached_max: int,
         lease_ms: int,
         on_store: Callable[[errors.StoreError | None], None],
+        partings: Callable[[], None],
     ) -> None:
         self._store = store
         self._runs = runs
@@ -76,6 +77,7 @@ class Intake:
         self._task_queue = task_queue
         self._lease_ms = lease_ms
         self._on_store = on_store
+        self._partings = partings
         self._wake = asyncio.Event()
         self.mail = MailReader(store, runs, loop, self._wake.set)
         self.claims = Claims(
@@ -220,10 +222,7 @@ class Intake:
             await self._store.bury_sessions(self._namespace)
         if outlook.woken:
             self.mail.unread.update(await self._store.woken_runs(self._session_key()))
-        for run_key in outlook.ended:
-            run = self._runs.active.get(run_key)
-            if run is not None and not run.in_flight:
-                self._loop.call_soon(self._runs.ended_elsewhere, run)
+        self._see_ended(outlook)
         if outlook.expired:
             for task in await self._store.expired_tasks(self._namespace, now_ms, CLAIM_MAX):
                 expire = expiry.expire(task, self._clock.now_ms(), self._worker, self._random.random)
@@ -241,6 +240,14 @@ class Intake:
         if due_ms is not None:
             # What is due and was not taken waits for a worker that knows its type, or for room here: not now.
             self.due(self._clock.now_ms() + NOT_NOW_MS if due_ms <= now_ms else due_ms)
+
+    def _see_ended(self, outlook: Outlook) -> None:
+        for run_key in outlook.ended:
+            run = self._runs.active.get(run_key)
+            if run is not None and not run.in_flight:
+                self._loop.call_soon(self._runs.ended_elsewhere, run)
+        if outlook.partings:
+            self._partings()
 
     def _some_held(self) -> list[int]:
         """Runs of ours, a part of them each time: when another process ends one from outside, nobody tells us."""

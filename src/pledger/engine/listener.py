@@ -14,8 +14,11 @@ class Listener(Protocol):
         """A run has started here, and is known here from now on."""
         ...
 
-    def run_closed(self, run_key: int, status: RunStatus, command: Command | None) -> None:
-        """A run that was here has ended. command: the last of its code, None where something else ended it."""
+    def run_closed(
+        self, run_key: int, status: RunStatus, command: Command | None, *, concerns_others: bool = False
+    ) -> None:
+        """A run that was here has ended. command: the last of its code, None where something else ended it.
+        concerns_others: other runs have mail from it, or are to be seen to."""
         ...
 
     def run_continued(self, task_queue: str) -> None:
@@ -40,6 +43,10 @@ class Listener(Protocol):
 
     def recorded_elsewhere(self, run_key: int, task_queue: str) -> None:
         """An outcome was recorded for a run that is not here."""
+        ...
+
+    def posted(self, run_key: int) -> None:
+        """A transition of the run did something to other runs: they, and it, have mail."""
         ...
 
     def in_doubt(self) -> None:

@@ -17,6 +17,7 @@ from pledger import errors
 from pledger.engine import blocks
 from pledger.engine.active_run import ActiveRun
 from pledger.engine.callbacks import in_callback
+from pledger.engine.families import input_of
 from pledger.engine.interrupts import is_interrupt
 from pledger.engine.leaving import AGAIN_S
 from pledger.engine.port.operations import Block, ConfirmClaim, LogAttempts, PutTask, Release
@@ -388,7 +389,7 @@ class Loader:
         self._runs.leaving.let_go(Block(row.run_key, row.fence, reason, self._runs.codes[row.workflow_type]))
 
 
-def take_message(run: ActiveRun, message: Message) -> None:
+def take_message(run: ActiveRun, message: Message) -> None:  # noqa: C901 - a case for each kind
     """Make an inbox message an input of the run, once. Raises CorruptHistoryError for one that is damaged, and
     CodecError for one that could not be opened."""
     if MARK in message.body and message.kind != "cancel":
@@ -415,6 +416,12 @@ def take_message(run: ActiveRun, message: Message) -> None:
             reason = message.body.decode(errors="replace")
             run.in_doubt = run.in_doubt or run.slept
             run.add(events.CancelRequested(reason, message.message_id), message.message_key)
+        case "notice":
+            try:
+                notice = input_of(message, run.identity.run_id)
+            except ValueError as error:
+                raise _damaged(run, f"the notice {message.message_id!r}", error) from error
+            run.add(notice, message.message_key)
         case unknown:
             raise errors.InternalError(f"{run.identity} has a message of the unknown kind {unknown!r}")
 

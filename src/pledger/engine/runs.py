@@ -316,7 +316,12 @@ class Runs:
         if append.closed is not None:
             run.closed = True
             self.forget(run, f"the run closed as {append.closed}")
-            self._listener.run_closed(run.run_key, append.closed, built.commands[-1] if built.commands else None)
+            self._listener.run_closed(
+                run.run_key,
+                append.closed,
+                built.commands[-1] if built.commands else None,
+                concerns_others=append.report is not None or append.has_dependants or bool(append.posts),
+            )
             if append.successor is not None:
                 self._listener.run_continued(append.successor.task_queue)
             return
@@ -329,7 +334,7 @@ class Runs:
         for event_id, command in built.eager:
             place = (run.run_key, run.fence, run.identity, event_id)
             self.activities.start_eager(*place, command, append.time_ms, run.deadline_ms)
-        if append.tasks or append.cancelled or append.dropped or built.unknown:
+        if append.tasks or append.cancelled or append.dropped or append.posts or built.unknown:
             self._settle_others(built)
         if append.due_ms is not None:
             self.arm(run)
@@ -339,8 +344,10 @@ class Runs:
             self._rest(run)
 
     def _settle_others(self, built: InFlight) -> None:
-        """Activities that run elsewhere, that are cancelled, or that never begin."""
+        """Other runs, and activities that run elsewhere, that are cancelled, or that never begin."""
         run, append = built.run, built.append
+        if append.posts:
+            self._listener.posted(run.run_key)
         for event_id in built.unknown:
             self._never_begun(run, event_id)
         for row in append.unwritten:

@@ -26,6 +26,7 @@ from pledger.engine.port.operations import (
     Send,
     StartRun,
 )
+from pledger.engine.port.posts import NOTICE, Post, StartChild, event_of, notice_id
 from pledger.engine.port.records import AttemptRecord, Message, Request, TaskRow
 from pledger.engine.task_rows import decode_command, decode_failure, decode_outcome, encode_record
 from pledger.history import sealing, transition
@@ -99,6 +100,29 @@ class Pass:
             changed["attempts"] = [self.attempt(record, place) for record in op.attempts]
         return replace(op, **changed) if changed else op
 
+    def for_others(self, op: Operation, place: Place) -> Operation:
+        """What it writes for other runs: starts of children, messages, the report to its parent."""
+        if isinstance(op, StartRun):
+            return op if op.first is None else replace(op, first=self.for_others(op.first, _place_of(op)))
+        if not isinstance(op, Append):
+            return op
+        changed: dict[str, Any] = {}
+        if op.posts:
+            changed["posts"] = [self._post(each) for each in op.posts]
+        if op.report is not None and (parent := op.report_to) is not None:
+            at = Place(place.namespace, parent.workflow_id, "", "")
+            message_id = notice_id(parent.run_id, parent.started_event_id, "end")
+            changed["report"] = self._message_body(NOTICE, message_id, op.report, at)
+        return replace(op, **changed) if changed else op
+
+    def _post(self, post: Post | StartChild) -> Post | StartChild:
+        if isinstance(post, StartChild):
+            return replace(post, start=replace(post.start, **dict(self._start(post.start))))
+        if post.kind == "cancel":
+            return post
+        place = Place(post.namespace, post.workflow_id, "", "")
+        return replace(post, body=self._message_body(post.kind, post.message_id, post.body, place))
+
     def _payloads(self, op: Operation, place: Place) -> Iterator[tuple[str, Any]]:
         match op:
             case StartRun():
@@ -124,7 +148,7 @@ class Pass:
                 pass
 
     def _start(self, op: StartRun) -> Iterator[tuple[str, Any]]:
-        at = Place(op.namespace, op.workflow_id, op.run_id, "")
+        at = _place_of(op)
         if op.owner is None and self._may(op.started):
             yield "started", self._message_body("start", "", op.started, at)
         if op.first is not None:
@@ -143,6 +167,9 @@ class Pass:
         if kind == "start":
             started = sealing.map_event(transition.decode_started(body), 1, place, self._change)
             return transition.encode_event(started)
+        if kind == NOTICE:
+            closed = transition.decode_closed(body)
+            return transition.encode_event(sealing.map_event(closed, event_of(message_id), place, self._change))
         return self._change(body, place.at(f"message {message_id}"))
 
     def _outcome(self, outcome: bytes, event_id: int, place: Place) -> bytes:
@@ -150,3 +177,7 @@ class Pass:
 
     def _failure(self, failure: bytes, place: Place) -> bytes:
         return encode_record(sealing.map_failure(decode_failure(failure), place, self._change))
+
+
+def _place_of(op: StartRun) -> Place:
+    return Place(op.namespace, op.workflow_id, op.run_id, "")

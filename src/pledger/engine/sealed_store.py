@@ -76,6 +76,7 @@ class SealedStore:
                 or operation.unwritten
                 or operation.pieces
                 or operation.successor
+                or (self._vault.has_codecs and (operation.posts or operation.report is not None))
             ):
                 break
         else:
@@ -112,6 +113,9 @@ class SealedStore:
         sealed = Pass(work.seal, lambda data: len(data) >= vault.least).operation(operation, place)
         if pieces := work.pieces():
             sealed = replace(sealed, pieces=(*operation.pieces, *pieces))
+        if vault.has_codecs:
+            # Without pieces: they would be those of the sender, and may be gone before the other run has read them.
+            sealed = Pass(work.seal_whole, lambda _: True).for_others(sealed, place)
         return sealed
 
     def _settled(self, batch: Sequence[Operation], done: asyncio.Future[list[Answer]]) -> None:

@@ -35,13 +35,21 @@ class ChainLink(msgspec.Struct, array_like=True, frozen=True, gc=False):
 # Inputs: past tense ---------------------------------------------------------------------------------------------------
 
 
+class Parent(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """The run that started this one. started_event_id: where it did, in its history."""
+
+    workflow_id: str
+    run_id: str
+    started_event_id: int
+
+
 class RunStarted(Event, tag=1, frozen=True):
     """The run exists.
 
     args: the arguments as one JSON array. seed: feeds every draw of the run, and its successors' after a reset.
     deadline_ms: when the run times out, or None. placement: of its activities, where they state none; in exported
     histories it is called `priority`. owner: who answers for it, a person or a team. link: of a run that goes on for
-    another one.
+    another one. parent: of a child.
     """
 
     workflow_type: str
@@ -52,6 +60,7 @@ class RunStarted(Event, tag=1, frozen=True):
     placement: Placement | None = msgspec.field(default=None, name="priority")
     owner: str | None = None
     link: ChainLink | None = None
+    parent: Parent | None = None
 
 
 class ActivityCompleted(Event, tag=2, frozen=True):
@@ -98,6 +107,42 @@ class RunTerminated(Event, tag=7, frozen=True):
 
 class RunTimedOut(Event, tag=8, frozen=True):
     """The run's own deadline passed; the code is not told."""
+
+
+class ChildStarted(Event, tag=41, frozen=True):
+    """The child is there. run_id: of its first run."""
+
+    started_event_id: int
+    run_id: str
+
+
+class ChildStartFailed(Event, tag=42, frozen=True):
+    """There is no child: its workflow id was taken. run_id: by which run."""
+
+    started_event_id: int
+    run_id: str
+
+
+class ChildClosed(Event, tag=43, frozen=True):
+    """The child has ended. status: as what. result: JSON of a completed one. failure: of any other."""
+
+    started_event_id: int
+    status: str
+    result: bytes | None = None
+    failure: Failure | None = None
+
+
+class MessageDelivered(Event, tag=44, frozen=True):
+    """What the run has sent is in the inbox of the other one."""
+
+    sent_event_id: int
+
+
+class MessageRefused(Event, tag=45, frozen=True):
+    """What the run has sent reaches nobody. reason: "not_found", "closed" or "inbox_full"."""
+
+    sent_event_id: int
+    reason: str
 
 
 # Commands: imperative -------------------------------------------------------------------------------------------------
@@ -183,6 +228,51 @@ class EndPhase(Event, tag=62, frozen=True):
     begun_event_id: int
 
 
+class StartChild(Event, tag=51, frozen=True):
+    """args: JSON array. parent_close_policy: what becomes of it when the run ends before it: "terminate",
+    "request_cancel" or "abandon". cancellation: what a cancellation of its handle does, as in
+    `ChildWorkflowCancellationType`. timeout_ms: from its start. reuse: an `IdReusePolicy`, by its value."""
+
+    workflow_type: str
+    args: bytes
+    workflow_id: str
+    task_queue: str = "default"
+    parent_close_policy: str = "terminate"
+    cancellation: str = "wait_cancellation_completed"
+    timeout_ms: int | None = None
+    reuse: str = "reject_duplicate"
+    placement: Placement | None = None
+    owner: str | None = None
+
+
+class CancelChild(Event, tag=52, frozen=True):
+    """Ask the child to stop. is_acknowledged: the run is told once the request is in its inbox."""
+
+    started_event_id: int
+    workflow_id: str
+    reason: str = ""
+    is_acknowledged: bool | None = None
+
+
+class SendSignal(Event, tag=53, frozen=True):
+    """To another run. run_id None: the newest one of the id. args: JSON array. started_event_id: where the run started
+    it, if it is a child of its own."""
+
+    workflow_id: str
+    name: str
+    args: bytes
+    run_id: str | None = None
+    started_event_id: int | None = None
+
+
+class SendCancel(Event, tag=54, frozen=True):
+    """Ask another run to stop. run_id: as in SendSignal."""
+
+    workflow_id: str
+    run_id: str | None = None
+    reason: str = ""
+
+
 class CompleteRun(Event, tag=31, frozen=True):
     """result: JSON."""
 
@@ -220,6 +310,11 @@ Input: TypeAlias = (
     | CancelRequested
     | RunTerminated
     | RunTimedOut
+    | ChildStarted
+    | ChildStartFailed
+    | ChildClosed
+    | MessageDelivered
+    | MessageRefused
 )
 Command: TypeAlias = (
     ScheduleActivity
@@ -230,6 +325,10 @@ Command: TypeAlias = (
     | RecordPatch
     | BeginPhase
     | EndPhase
+    | StartChild
+    | CancelChild
+    | SendSignal
+    | SendCancel
     | CompleteRun
     | FailRun
     | CancelRun
@@ -246,6 +345,10 @@ PAST_TENSE: dict[type[Event], str] = {
     RecordPatch: "PatchRecorded",
     BeginPhase: "PhaseBegun",
     EndPhase: "PhaseEnded",
+    StartChild: "ChildStartRequested",
+    CancelChild: "ChildCancelRequested",
+    SendSignal: "SignalSent",
+    SendCancel: "CancelSent",
     CompleteRun: "RunCompleted",
     FailRun: "RunFailed",
     CancelRun: "RunCancelled",

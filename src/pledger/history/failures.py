@@ -26,9 +26,12 @@ DETAILS_MAX = 10
 #: Text longer than this is cut in the middle of the ledger's record, never in the log of the process that saw it.
 TEXT_MAX = 16_000
 
+_OF_CHILDREN = ("workflow_id", "run_id", "workflow_type", "status", "started_event_id")
+
 
 class Failure(msgspec.Struct, array_like=True, frozen=True):
-    """kind: "application", "activity", "timeout", "worker_lost", "cancelled" or "terminated".
+    """kind: "application", "activity", "child_workflow", "external_workflow", "timeout", "worker_lost", "cancelled" or
+    "terminated".
 
     details: JSON array of payload values, or None. attributes: what the kind needs beyond that (all JSON values).
     next_retry_delay_ms: what the error asked for, or None.
@@ -70,7 +73,7 @@ def text_of(error: BaseException) -> str:
         return f"(no text: its str() raised {type(broken).__name__})"
 
 
-def _record(error: BaseException) -> Failure:
+def _record(error: BaseException) -> Failure:  # noqa: C901 - a line for each kind
     text = _traceback_text(error)
     message = cut(str(error.message) if isinstance(error, errors.PledgerError) else text_of(error))
     match error:
@@ -95,6 +98,12 @@ def _record(error: BaseException) -> Failure:
                 "retry_state": error.retry_state,
             }
             return Failure("activity", "ActivityError", message, text, attributes=attributes)
+        case errors.ChildWorkflowError():
+            attributes = {name: getattr(error, name) for name in _OF_CHILDREN}
+            return Failure("child_workflow", "ChildWorkflowError", message, text, attributes=attributes)
+        case errors.ExternalWorkflowError():
+            attributes = {name: getattr(error, name) for name in ("workflow_id", "run_id", "reason")}
+            return Failure("external_workflow", "ExternalWorkflowError", message, text, attributes=attributes)
         case errors.TimeoutError():
             details = None if error.last_heartbeat_details is None else _details((error.last_heartbeat_details,))
             return Failure("timeout", "TimeoutError", message, text, details, attributes={"kind": error.kind})
@@ -118,6 +127,10 @@ def to_exception(failure: Failure) -> errors.FailureError | errors.CancelledErro
     match failure.kind:
         case "activity":
             error = errors.ActivityError(failure.message, **attributes)
+        case "child_workflow":
+            error = errors.ChildWorkflowError(failure.message, **attributes)
+        case "external_workflow":
+            error = errors.ExternalWorkflowError(failure.message, **attributes)
         case "timeout":
             last = details[0] if details else None
             error = errors.TimeoutError(failure.message, last_heartbeat_details=last, **attributes)

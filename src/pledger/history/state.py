@@ -50,6 +50,26 @@ class OpenPhase:
 
 
 @dataclass(slots=True)
+class PendingChild:
+    """run_id: of a child that is known to be there. acknowledged_by: the request to cancel whose receipt ends the
+    wait."""
+
+    command: events.StartChild
+    requested_ms: int
+    run_id: str | None = None
+    cancel_requested: bool = False
+    acknowledged_by: int | None = None
+
+
+@dataclass(slots=True)
+class PendingMessage:
+    """One to another run, of which nobody has said yet what became of it."""
+
+    command: events.SendSignal | events.SendCancel
+    sent_ms: int
+
+
+@dataclass(slots=True)
 class RunState:
     """What a history amounts to. Pending things are keyed by the event that asked for them.
 
@@ -57,7 +77,8 @@ class RunState:
     answers for it, or None when nobody was named. link: to the runs before it; successor: what goes on for it.
     phases: those that are not over, the outermost first.
     activities_done, activities_failed, signals, timers_fired: counts. just_ended: activities whose outcome came in the
-    newest transition.
+    newest transition. parent: of a child. children: those that it waits for. children_started, children_done,
+    children_failed: counts.
     """
 
     status: Status = "running"
@@ -84,6 +105,12 @@ class RunState:
     activities_failed: int = 0
     timers_fired: int = 0
     signals: int = 0
+    parent: events.Parent | None = None
+    children: dict[int, PendingChild] = field(default_factory=dict)
+    messages: dict[int, PendingMessage] = field(default_factory=dict)
+    children_started: int = 0
+    children_done: int = 0
+    children_failed: int = 0
     just_ended: set[int] = field(default_factory=set, repr=False, compare=False)
 
 
@@ -123,6 +150,7 @@ def apply(state: RunState, event: Event) -> None:
 def _started(state: RunState, event: events.RunStarted) -> None:
     state.workflow_type, state.args, state.started_ms = event.workflow_type, event.args, state.last_ms
     state.deadline_ms, state.owner, state.link = event.deadline_ms, event.owner, event.link
+    state.parent = event.parent
 
 
 def _scheduled(state: RunState, event: events.ScheduleActivity) -> None:
@@ -187,11 +215,58 @@ def _phase_ended(state: RunState, event: events.EndPhase) -> None:
     state.phases.pop(event.begun_event_id, None)
 
 
+def _start_child(state: RunState, event: events.StartChild) -> None:
+    state.children[state.last_event] = PendingChild(event, state.last_ms)
+
+
+# As for outcomes of activities: what is told of a child that nobody waits for any more is no news.
+
+
+def _child_started(state: RunState, event: events.ChildStarted) -> None:
+    state.children_started += 1
+    if (child := state.children.get(event.started_event_id)) is not None:
+        child.run_id = event.run_id
+
+
+def _child_start_failed(state: RunState, event: events.ChildStartFailed) -> None:
+    state.children.pop(event.started_event_id, None)
+
+
+def _child_closed(state: RunState, event: events.ChildClosed) -> None:
+    if state.children.pop(event.started_event_id, None) is not None:
+        state.children_done += event.status == "completed"
+        state.children_failed += event.status != "completed"
+
+
+def _child_cancel(state: RunState, event: events.CancelChild) -> None:
+    child = state.children.get(event.started_event_id)
+    if child is not None:
+        child.cancel_requested = True
+        if event.is_acknowledged:
+            child.acknowledged_by = state.last_event
+        if child.command.cancellation == "try_cancel":
+            del state.children[event.started_event_id]
+
+
+def _sent(state: RunState, event: events.SendSignal | events.SendCancel) -> None:
+    state.messages[state.last_event] = PendingMessage(event, state.last_ms)
+
+
+def _settled(state: RunState, event: events.MessageDelivered | events.MessageRefused) -> None:
+    if state.messages.pop(event.sent_event_id, None) is None:
+        for event_id, child in state.children.items():
+            if child.acknowledged_by == event.sent_event_id:
+                del state.children[event_id]
+                break
+
+
 def _close(state: RunState, status: Status) -> None:
     state.status, state.closed_ms = status, state.last_ms
     state.activities.clear()
     state.timers.clear()
     state.phases.clear()
+    state.children.clear()
+    state.messages.clear()
 
 
 def _complete(state: RunState, event: events.CompleteRun) -> None:
@@ -232,6 +307,11 @@ _APPLY: dict[type[Event], Callable[[RunState, Any], None]] = {
     events.CancelRequested: _cancel,
     events.RunTerminated: _terminated,
     events.RunTimedOut: _timed_out,
+    events.ChildStarted: _child_started,
+    events.ChildStartFailed: _child_start_failed,
+    events.ChildClosed: _child_closed,
+    events.MessageDelivered: _settled,
+    events.MessageRefused: _settled,
     events.ScheduleActivity: _scheduled,
     events.CancelActivity: _activity_cancel,
     events.StartTimer: _timer,
@@ -240,6 +320,10 @@ _APPLY: dict[type[Event], Callable[[RunState, Any], None]] = {
     events.RecordPatch: _patch,
     events.BeginPhase: _phase_begun,
     events.EndPhase: _phase_ended,
+    events.StartChild: _start_child,
+    events.CancelChild: _child_cancel,
+    events.SendSignal: _sent,
+    events.SendCancel: _sent,
     events.CompleteRun: _complete,
     events.FailRun: _fail,
     events.CancelRun: _cancelled,

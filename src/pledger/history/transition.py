@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from pledger.history.events import Command, Event, Input, RunStarted
+from pledger.history.events import ChildClosed, Command, Event, Input, RunStarted
 
 #: Version of the saved form; an older one is brought up by single steps in `decode`.
 FORMAT: Final = 1
@@ -57,6 +57,9 @@ _decoder = msgspec.msgpack.Decoder(Transition)
 
 #: A start that waits for its first worker. Raises msgspec.MsgspecError when it is damaged.
 decode_started: Final = msgspec.msgpack.Decoder(RunStarted).decode
+
+#: What the parent of a run that has ended is told. Raises the same.
+decode_closed: Final = msgspec.msgpack.Decoder(ChildClosed).decode
 
 
 def encode(transition: Transition) -> bytes:

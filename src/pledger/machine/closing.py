@@ -41,5 +41,10 @@ def fails_run(definition: WorkflowDefinition, error: BaseException) -> bool:
     """Whether the exception is a declared failure; any other one is a bug, which blocks the run."""
     if isinstance(error, BaseExceptionGroup):
         return all(fails_run(definition, one) for one in error.exceptions)
-    declared = (errors.FailureError, asyncio.CancelledError, builtins.TimeoutError)
+    declared = (
+        errors.FailureError,
+        asyncio.CancelledError,
+        builtins.TimeoutError,
+        errors.WorkflowAlreadyStartedError,  # of a child's id: what is taken, no reading of the code can tell
+    )
     return isinstance(error, (*declared, *definition.failure_exception_types))

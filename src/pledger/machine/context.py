@@ -8,6 +8,7 @@ inside a transition order carries no meaning, and on replay the ids are those of
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import AsyncGenerator, Callable
 from contextvars import Context
 from datetime import datetime
@@ -23,6 +24,7 @@ from pledger.history.placement import LimitUse, Priority, place
 from pledger.history.times import utc
 from pledger.machine.callers import where
 from pledger.machine.definitions import ActivityDefinition, StepOptions
+from pledger.machine.family import CancelRequest, ChildWorkflowHandle, Delivery, Family
 from pledger.machine.identity import RunIdentity
 from pledger.machine.loop import LoopTimer, WorkflowFuture, WorkflowLoop
 from pledger.machine.scoping import current_scope
@@ -46,6 +48,9 @@ REFUSALS_MAX: Final = 1_000
 _NO_OPTIONS = StepOptions()
 _NONE: Final[frozenset[str]] = frozenset()
 _GENERATOR: Final = "the clean-up of an async generator that was left before its end"
+
+#: Who waits for what becomes of a command.
+Waiter: TypeAlias = "ActivityHandle[Any] | LoopTimer | PhaseMark | ChildWorkflowHandle[Any] | Delivery | CancelRequest"
 
 
 class Asked:
@@ -106,10 +111,6 @@ class PhaseMark:
         self.event_id = 0
 
 
-#: Who waits for the event id of a command.
-Waiter: TypeAlias = ActivityHandle[Any] | LoopTimer | PhaseMark
-
-
 class RunContext:
     """One run's side of the workflow API, and the `Timers` of its loop.
 
@@ -119,7 +120,8 @@ class RunContext:
     stage: the phase that `workflow.set_phase` has begun, which the next one ends.
     late: phases that begin or end here, and not in the history: they are recorded by the next activation that is live.
     left: async generators that the collector found, to be closed in the next activation. handlers: the tasks of async
-    signal handlers, with the names of the signals.
+    signal handlers, with the names of the signals. family: what it has to do with other runs, None for nothing.
+    owner: who answers for the run. parent: the run that started it.
     """
 
     def __init__(self, identity: RunIdentity, definition: WorkflowDefinition, seed: bytes) -> None:
@@ -148,6 +150,9 @@ class RunContext:
         self.events = 0
         self.payload_bytes_max = payloads.PAYLOAD_BYTES_MAX
         self.priority: Priority | None = None
+        self.owner: str | None = None
+        self.parent: events.Parent | None = None
+        self.family: Family | None = None
         self.cancel_reason: str | None = None
         self._condition_ordinal = 0
         self._refused = 0
@@ -159,6 +164,7 @@ class RunContext:
         self.conditions.clear()
         self.handlers.clear()
         self.asked.clear()
+        self.family = None
         self.left = ()
         self.loop.dismantle()
 
@@ -252,6 +258,24 @@ class RunContext:
         if handle.command.options.cancellation != "wait":
             self.activities.pop(handle.event_id, None)
         return False
+
+    def with_family(self) -> Family:
+        """Made when first asked for: most runs are alone."""
+        if self.family is None:
+            self.family = Family()
+        return self.family
+
+    def seed_of_child(self, event_id: int) -> bytes:
+        return hashlib.blake2b(event_id.to_bytes(8, "big"), key=self._seed[:64], digest_size=16).digest()
+
+    def may_not_act(self) -> bool:
+        """Whether what is cancelled now is not the code's doing: it leaves no command."""
+        return self.dead or self.read_only is _GENERATOR
+
+    def withdraw(self, asked: Asked) -> None:
+        """As if never asked."""
+        asked.withdrawn = True
+        self.withdrawals += 1
 
     def start_timer(self, timer: LoopTimer, delay_ms: int) -> None:
         timer.fire_at_ms = self.now_ms + delay_ms

@@ -20,7 +20,7 @@ from pledger import errors
 from pledger.history import events, failures, payloads
 from pledger.history.events import Command, Input
 from pledger.history.transition import Transition
-from pledger.machine import guards, queries, replay, sealing, signals
+from pledger.machine import family, guards, queries, replay, sealing, signals
 from pledger.machine.context import ActivityHandle, Asked, RunContext
 from pledger.machine.definitions import WorkflowDefinition
 from pledger.machine.generators import stage
@@ -199,13 +199,16 @@ class Machine:
         match started:
             case events.RunStarted():
                 seed, placement, self.started = started.seed, started.placement, started
+                owner, parent = started.owner, started.parent
             case events.RunTerminated() | events.RunTimedOut():
                 seed, placement = b"", None  # ended before anybody had taken it: there will be no code to draw
+                owner = parent = None
             case _:
                 raise errors.InternalError(f"{self.identity}: its first input is {type(started).__name__}")
         context = self._context = RunContext(self.identity, self.definition, seed)
         context.started_ms = time_ms
         context.payload_bytes_max = self.payload_bytes_max
+        context.owner, context.parent = owner, parent
         if placement is not None:
             context.priority = placement.priority_stated()
         return context
@@ -334,6 +337,21 @@ class Machine:
     def awaits(self, event_id: int) -> bool:
         return self._context is not None and event_id in self._context.activities
 
+    @property
+    def parent(self) -> events.Parent | None:
+        """The run that started this one."""
+        return None if self._context is None else self._context.parent
+
+    @property
+    def has_dependants(self) -> bool:
+        """Whether it has ever had children that are not to outlive it."""
+        context = self._context
+        return context is not None and context.family is not None and context.family.has_dependants
+
+    def seed_of_child(self, event_id: int) -> bytes:
+        """What the draws of a child come from that was started there."""
+        return self.context.seed_of_child(event_id)
+
     def next_timer_ms(self) -> int | None:
         """When the next timer fires, or None."""
         due = self.due
@@ -386,6 +404,11 @@ _APPLY: dict[type[Input], Callable[[Machine, Any], None]] = {
     events.TimerFired: Machine._fire_timer,  # noqa: SLF001
     events.SignalReceived: signals.receive,
     events.CancelRequested: Machine._request_cancel,  # noqa: SLF001
+    events.ChildStarted: family.child_started,
+    events.ChildStartFailed: family.child_start_failed,
+    events.ChildClosed: family.child_closed,
+    events.MessageDelivered: family.message_delivered,
+    events.MessageRefused: family.message_refused,
     events.RunTerminated: Machine._end_unasked,  # noqa: SLF001
     events.RunTimedOut: Machine._end_unasked,  # noqa: SLF001
 }

@@ -24,7 +24,7 @@ VALUE_MAX: Final = 200
 _PHASES: Final = (events.BeginPhase, events.EndPhase)
 
 
-def what_it_is(command: Command) -> Hashable:  # noqa: C901 - a case for each kind
+def what_it_is(command: Command) -> Hashable:  # noqa: C901, PLR0912 - a case for each kind
     """Kind, name and input of a command: two commands that are equal in this are the same to a replay."""
     match command:
         case events.ScheduleActivity():
@@ -41,6 +41,14 @@ def what_it_is(command: Command) -> Hashable:  # noqa: C901 - a case for each ki
             return ("phase", command.kind, command.name, command.owner, command.deadline_ms)
         case events.EndPhase():
             return ("end of a phase", command.begun_event_id)
+        case events.StartChild():
+            return ("child", command.workflow_type, command.workflow_id, command.args)
+        case events.CancelChild():
+            return ("cancel child", command.started_event_id)
+        case events.SendSignal():
+            return ("signal", command.workflow_id, command.name, command.args)
+        case events.SendCancel():
+            return ("cancel workflow", command.workflow_id)
         case events.CompleteRun():
             return ("complete", command.result)
         case events.FailRun():
@@ -62,6 +70,12 @@ def kind_and_name(command: Command) -> Hashable:
             return ("timer",)
         case events.BeginPhase():
             return ("phase", command.kind, command.name)
+        case events.StartChild():
+            return ("child", command.workflow_type)
+        case events.SendSignal():
+            return ("signal", command.name)
+        case events.SendCancel():
+            return ("cancel workflow",)
         case events.CompleteRun():
             return ("complete",)
         case events.FailRun():
@@ -72,7 +86,7 @@ def kind_and_name(command: Command) -> Hashable:
             return what_it_is(command)
 
 
-def in_words(command: Command) -> str:
+def in_words(command: Command) -> str:  # noqa: C901, PLR0912 - a line for each kind
     """The command as an error message names it: `ScheduleActivity 'charge_card'`."""
     name = type(command).__name__
     match command:
@@ -90,6 +104,14 @@ def in_words(command: Command) -> str:
             return f"{name} {command.name!r}"
         case events.EndPhase():
             return f"{name} of event {command.begun_event_id}"
+        case events.StartChild():
+            return f"{name} {command.workflow_type!r} as {command.workflow_id!r}"
+        case events.CancelChild():
+            return f"{name} of event {command.started_event_id}"
+        case events.SendSignal():
+            return f"{name} {command.name!r} to {command.workflow_id!r}"
+        case events.SendCancel():
+            return f"{name} to {command.workflow_id!r}"
         case events.FailRun() | events.CancelRun():
             return f"{name} with {command.failure.type}"
         case events.ContinueAsNew():

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 from pledger.history import events
 from pledger.machine import closing, replay
 from pledger.machine.context import ActivityHandle, Asked, PhaseMark
+from pledger.machine.family import ParentClosePolicy
+from pledger.machine.loop import LoopTimer
 
 if TYPE_CHECKING:
     import asyncio
@@ -109,13 +111,20 @@ def _asked(machine: Machine, context: RunContext, main: asyncio.Task[Any] | None
 
 
 def _kept(machine: Machine, context: RunContext, asked: list[Asked]) -> list[Asked]:
-    """A run that ends starts nothing any more: what its last activation asked for was never promised to anybody."""
+    """A run that ends starts nothing of its own any more: what its last activation asked for was never promised to
+    anybody. What concerns other runs is written with its end: messages, and children that are to outlive it."""
     cancelled = (one.command for one in asked if isinstance(one.command, events.CancelActivity))
     machine.given_up = tuple(each.scheduled_event_id for each in cancelled)
     if type(machine.closed) is events.CompleteRun and not context.replaying:
         activities = (one.command for one in asked if isinstance(one.command, events.ScheduleActivity))
         machine.unstarted = tuple(each.activity_type for each in activities)
-    return [one for one in asked if isinstance(one.command, events.RecordPatch)]
+    return [one for one in asked if _outlives(one.command)]
+
+
+def _outlives(command: Command) -> bool:
+    if isinstance(command, events.StartChild):
+        return command.parent_close_policy == ParentClosePolicy.ABANDON.value
+    return isinstance(command, events.RecordPatch | events.SendSignal | events.SendCancel | events.CancelChild)
 
 
 def _match(
@@ -162,16 +171,20 @@ def _file(
     command: Command,
 ) -> None:
     """Who waits for the command, under its event id; on replay with what the record says of it."""
-    waiter.event_id = event_id
     if isinstance(waiter, ActivityHandle):
         assert isinstance(command, events.ScheduleActivity)
+        waiter.event_id = event_id
         waiter.asked = None
         waiter.command = command
         context.activities[event_id] = waiter
     elif isinstance(waiter, PhaseMark):
+        waiter.event_id = event_id
         waiter.asked = None
+    elif not isinstance(waiter, LoopTimer):
+        waiter.recorded(event_id, command)  # type: ignore[arg-type] # that of its own kind, as it was matched
     else:
         assert isinstance(command, events.StartTimer)
+        waiter.event_id = event_id
         waiter.scheduled_command = None
         waiter.fire_at_ms = command.fire_at_ms
         context.timers[event_id] = waiter

@@ -175,6 +175,7 @@ class Auditor(Findings):
                 self.records.check_status(operation.run_key, view)
                 self._note_cancelled(operation, view)
                 self._note_successor(operation, view)
+                self._note_children(operation, view)
                 self.stillness.look_at_append(operation, before)
             case Terminate():
                 self._check_place(operation, before)
@@ -226,6 +227,13 @@ class Auditor(Findings):
             self.records.extend(answer.run_key, start.first.transition, start.first.last_event)
             self.records.check_status(answer.run_key, view)
             self._note_successor(start.first, view)
+            self._note_children(start.first, view)
+
+    def _note_children(self, operation: Append, view: View) -> None:
+        """Those that this transition has started are runs from now on."""
+        if operation.posts:
+            for run_key, run_id in view.children(operation.run_key):
+                self.records.by_run.setdefault(run_key, Record(run_id))
 
     def _check_owner(self, sight: Sight, fence: int) -> None:
         before, sessions = sight.before, sight.sessions

@@ -116,6 +116,35 @@ def every_message_arrives_once(sim: Judged) -> list[str]:
     return found
 
 
+def every_family_is_settled(sim: Judged) -> list[str]:
+    """A run that is open has been told of the end of each of its children; none is open whose parent has ended, and
+    that was not to outlive it."""
+    found: list[str] = []
+    state, records = sim.state, sim.auditor.records.by_run
+    last = {run.chain_key: run for run in state.runs.values()}
+    for chain_key, link in state.links.items():
+        parent, child = state.runs[link.parent_key], last[chain_key]
+        if child.run_key not in records or parent.run_key not in records:
+            continue
+        sim.auditor.checks("every end of a child reaches its parent", "no child outlives its parent unasked")
+        told = f"the end of {link.event_id}" in records[parent.run_key].notices
+        if told and child.status == "running":
+            found.append(
+                f"every end of a child reaches its parent: {child.workflow_id} is open, its parent knows its end"
+            )
+        if not told and child.status != "running" and parent.status == "running" and parent.blocked is None:
+            found.append(f"every end of a child reaches its parent: that of {child.workflow_id} has not")
+        command = records[parent.run_key].children.get(link.event_id)
+        if command is None:
+            found.append(f"intent before effect: {child.workflow_id} is a child that nobody has asked for")
+        elif parent.status != "running" and child.status == "running" and child.blocked is None:
+            asked = any(each.kind == "cancel" for each in state.inboxes[chain_key].values())
+            policy = command.parent_close_policy
+            if policy == "terminate" or (policy == "request_cancel" and not asked):
+                found.append(f"no child outlives its parent unasked: {child.workflow_id} does, by {policy}")
+    return found
+
+
 def every_outcome_told_is_true(sim: Judged) -> list[str]:
     """Whatever a client was told of the end of a run is its recorded end, and the same for all who asked."""
     found: list[str] = []
@@ -325,6 +354,7 @@ def _outcomes(sim: Judged, run_key: int) -> dict[int, events.ActivityCompleted |
 ALL: Final[tuple[Callable[[Judged], Sequence[str]], ...]] = (
     every_start_gives_one_run,
     every_message_arrives_once,
+    every_family_is_settled,
     every_outcome_told_is_true,
     every_outcome_was_seen_outside,
     every_completion_counts,

@@ -21,7 +21,7 @@ class Record:
     """One run's history as the auditor saw it grow. outcomes, fired: positions that have their one answer.
 
     messages: where each message was delivered, by its id. last_attempts: of the activities that the run has cancelled,
-    the attempt that may still begin or go on.
+    the attempt that may still begin or go on. notices: what other runs, or the store, have told it.
     """
 
     run_id: str
@@ -33,6 +33,8 @@ class Record:
     fired: set[int] = field(default_factory=set)
     messages: dict[str, int] = field(default_factory=dict)
     last_attempts: dict[int, int] = field(default_factory=dict)
+    notices: set[str] = field(default_factory=set)
+    children: dict[int, events.StartChild] = field(default_factory=dict)
 
 
 class Records:
@@ -72,11 +74,13 @@ class Records:
         if record.state.last_event != last_event:
             self._findings.violated("gap-free history", f"run {run_key}: {last_event} is not {record.state.last_event}")
 
-    def _look_at(self, record: Record, found: Transition, first: int) -> None:
+    def _look_at(self, record: Record, found: Transition, first: int) -> None:  # noqa: C901 - a line for each kind
         for event_id, event in enumerate(found.events(), first):
             match event:
                 case events.ScheduleActivity():
                     record.scheduled[event_id] = event
+                case events.StartChild():
+                    record.children[event_id] = event
                 case events.StartTimer():
                     record.timers[event_id] = event.fire_at_ms
                 case events.ActivityCompleted() | events.ActivityFailed():
@@ -87,6 +91,12 @@ class Records:
                     self._look_at_message(record, event.message_id, event_id)
                 case events.CancelRequested():
                     self._look_at_message(record, event.request_id, event_id)
+                case events.ChildStarted() | events.ChildStartFailed():
+                    self._look_at_notice(record, f"the start of {event.started_event_id}")
+                case events.ChildClosed():
+                    self._look_at_notice(record, f"the end of {event.started_event_id}")
+                case events.MessageDelivered() | events.MessageRefused():
+                    self._look_at_notice(record, f"the message of {event.sent_event_id}")
                 case _:
                     pass
 
@@ -120,6 +130,12 @@ class Records:
                 "messages are delivered once", f"{record.run_id}: {message_id} at {event_id}, and before"
             )
         record.messages[message_id] = event_id
+
+    def _look_at_notice(self, record: Record, what: str) -> None:
+        self._findings.checks("notices come once")
+        if what in record.notices:
+            self._findings.violated("notices come once", f"{record.run_id} is told twice of {what}")
+        record.notices.add(what)
 
     def check_status(self, run_key: int, view: View) -> None:
         self._findings.checks("row and history agree")

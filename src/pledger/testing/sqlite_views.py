@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from pledger.engine.port.pauses import Pause
 from pledger.engine.port.records import AttemptRecord, Message, Request, RunRow, SessionRow, TaskRow
 from pledger.history.transition import StoredTransition
 from pledger.store.memory import State
+from pledger.store.memory.state import Link
 from pledger.store.sqlfiles import load_queries
 from pledger.store.sqlite.pauses import pause_of
 from pledger.store.sqlite.tasks import task_row
@@ -36,6 +37,16 @@ _PAUSES: Final = (
     "released, tokens, filled_ms FROM pledger_pause ORDER BY pause_key"
 )
 
+_CHILDREN: Final = (
+    "SELECT run.run_key, run.run_id FROM pledger_child AS child CROSS JOIN pledger_run AS run USING (chain_key) "
+    "WHERE child.parent_key = ? AND run.segment = 1"
+)
+_LINKS: Final = (
+    "SELECT child.chain_key, chain.namespace, chain.workflow_id, child.parent_key, child.event_id, child.policy "
+    "FROM pledger_child AS child JOIN pledger_chain AS chain USING (chain_key) "
+    "ORDER BY child.parent_key, child.event_id"
+)
+
 Query: TypeAlias = Callable[[str, tuple[Any, ...]], Rows]
 
 
@@ -60,6 +71,9 @@ class SqliteView:
     def has_mail(self, chain_key: int) -> bool:
         return bool(self._rows(_MAILBOX["read_inbox"], (chain_key,)))
 
+    def children(self, run_key: int) -> Sequence[tuple[int, str]]:
+        return [(key, run_id) for key, run_id in self._rows(_CHILDREN, (run_key,))]
+
     def open_runs(self) -> Iterable[int]:
         sql = "SELECT run_key FROM pledger_run WHERE closed_ms IS NULL ORDER BY run_key"
         return [run_key for (run_key,) in self._rows(sql, ())]
@@ -79,6 +93,7 @@ class Moment:
         if self._run is not None and self._run.status == "continued_as_new":
             self._current = view.current(run_key)
         self._tasks = view.tasks(run_key)
+        self._children = view.children(run_key)
         self._has_mail = self._run is not None and view.has_mail(self._run.chain_key)
 
     def run(self, _: int) -> RunRow | None:
@@ -92,6 +107,9 @@ class Moment:
 
     def has_mail(self, _: int) -> bool:
         return self._has_mail
+
+    def children(self, _: int) -> Sequence[tuple[int, str]]:
+        return self._children
 
     def open_runs(self) -> list[int]:
         return []
@@ -118,6 +136,10 @@ def read_state(rows: Query, clock: Callable[[], int]) -> State:
         state.pieces = dict(rows("SELECT name, body FROM pledger_piece", ()))
         for run_key, name in rows(_PIECE_USES, ()):
             state.piece_uses.setdefault(run_key, set()).add(name)
+        state.partings = {run_key: None for (run_key,) in rows("SELECT run_key FROM pledger_parting", ())}
+        for chain_key, namespace, workflow_id, *link in rows(_LINKS, ()):
+            state.links[chain_key] = Link((namespace, workflow_id), *link)
+            state.children.setdefault(link[0], []).append(chain_key)
     return state
 
 

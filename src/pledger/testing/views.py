@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -23,6 +23,10 @@ class View(Protocol):
 
     def has_mail(self, chain_key: int) -> bool:
         """Whether a message waits for the run."""
+        ...
+
+    def children(self, run_key: int) -> Sequence[tuple[int, str]]:
+        """Key and run id of the first run of each child of the run."""
         ...
 
     def open_runs(self) -> Iterable[int]: ...
@@ -48,6 +52,12 @@ class StateView:
 
     def has_mail(self, chain_key: int) -> bool:
         return bool(self._state.waiting(chain_key))
+
+    def children(self, run_key: int) -> Sequence[tuple[int, str]]:
+        state = self._state
+        chains = state.children.get(run_key, ())
+        runs = (state.runs[key] for each in chains for key in state.newest[state.links[each].child])
+        return [(run.run_key, run.run_id) for run in runs if run.chain_key in chains]
 
     def open_runs(self) -> Iterable[int]:
         return sorted(self._state.open_runs)

@@ -60,6 +60,26 @@ TRANSITIONS = (
     ),
     Transition(FORMAT, 3_000, "c0de2", (events.RunTerminated("over"), events.RunTimedOut()), ()),
     Transition(FORMAT, 4_000, None, (), (events.CompleteRun(b"null"), events.FailRun(FAILURE))),
+    Transition(
+        FORMAT,
+        5_000,
+        None,
+        (
+            events.RunStarted("ship", b"[1]", b"\x00", parent=events.Parent("A1", "01J", 7)),
+            events.ChildStarted(7, "01K"),
+            events.ChildStartFailed(8, "01L"),
+            events.ChildClosed(7, "completed", b'{"kept":"as it is"}'),
+            events.ChildClosed(9, "failed", failure=FAILURE),
+            events.MessageDelivered(10),
+            events.MessageRefused(11, "closed"),
+        ),
+        (
+            events.StartChild("ship", b'["A1"]', "ship-A1", "elsewhere", timeout_ms=1_000, owner="shipping"),
+            events.CancelChild(7, "ship-A1", "enough", is_acknowledged=True),
+            events.SendSignal("B2", "note", b'["x"]', "01M", 7),
+            events.SendCancel("B2", None, "enough"),
+        ),
+    ),
 )
 
 

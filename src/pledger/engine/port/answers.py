@@ -5,8 +5,9 @@ from __future__ import annotations
 from enum import Enum
 from typing import Literal, TypeAlias
 
-from pledger.engine.port.operations import IdConflictPolicy, IdReusePolicy, StartRun
+from pledger.engine.port.operations import IdConflictPolicy, StartRun
 from pledger.engine.port.records import Record, RunRow
+from pledger.history.reuse import IdReusePolicy
 
 
 class Reply(Enum):

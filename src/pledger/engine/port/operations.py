@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 
 from pledger.engine.port.records import AttemptRecord, Piece, Record, RunStatus, TaskRow
+from pledger.history.reuse import IdReusePolicy
 from pledger.history.transition import StoredTransition
+
+if TYPE_CHECKING:
+    from pledger.engine.port.posts import Post, StartChild
+    from pledger.history.events import Parent
 
 
 class Write(msgspec.Struct, gc=False, kw_only=True):
@@ -19,15 +24,6 @@ class Write(msgspec.Struct, gc=False, kw_only=True):
     """
 
     pieces: Sequence[Piece] = ()
-
-
-class IdReusePolicy(Enum):
-    """What a start does when a *closed* run has the same workflow id. By default the same input gives the same run."""
-
-    SAME_INPUT = "same_input"
-    ALLOW_DUPLICATE = "allow_duplicate"
-    ALLOW_DUPLICATE_FAILED_ONLY = "allow_duplicate_failed_only"
-    REJECT_DUPLICATE = "reject_duplicate"
 
 
 class IdConflictPolicy(Enum):
@@ -62,6 +58,10 @@ class Append(Write):
     that are to stop, see TaskRow.cancel_requested; unwritten: their rows, as far as they may have none yet, written
     unless one of that attempt or a later one is there. attempts: log lines. successor: of a run that closes as
     continued_as_new: no message gets its verdict then, since all belong to the chain, which goes on.
+    posts: what it does to other runs, in order. report: the encoded ChildClosed that the parent of a run that closes
+    gets, which has no event id yet; a run without a parent has nobody to tell. report_to: the parent, as far as the run
+    knows it. has_dependants: children that are not to outlive a run that closes may be open. parent: of a run with a
+    report, (run_key, event_id, run_id), filled in by a store that has to know before it locks. See `posts`.
     """
 
     run_key: int
@@ -79,6 +79,11 @@ class Append(Write):
     unwritten: Sequence[TaskRow] = ()
     attempts: Sequence[AttemptRecord] = ()
     successor: Successor | None = None
+    posts: Sequence[StartChild | Post] = ()
+    report: bytes | None = None
+    report_to: Parent | None = None
+    has_dependants: bool = False
+    parent: tuple[int, int, str] | None = None
 
 
 class StartRun(Write):
@@ -264,7 +269,7 @@ class Terminate(Write):
 
     Wins by the same compare-and-set as an append, on (open, last event), whoever owns the run; raises the fence. It has
     none to show, but the head that `transition` was chained to: what was read may have been taken back by a fail-over,
-    and the run may have come as far again by another way.
+    and the run may have come as far again by another way. report, parent: as in Append.
     """
 
     run_key: int
@@ -274,6 +279,8 @@ class Terminate(Write):
     last_event: int
     time_ms: int
     status: RunStatus = "terminated"
+    report: bytes | None = None
+    parent: tuple[int, int, str] | None = None
 
 
 Operation: TypeAlias = (

@@ -79,7 +79,7 @@ START_ID: Final = ""
 
 class Message(Record, frozen=True):
     """One message of a chain's inbox. kind: "start" (body: an encoded RunStarted), "signal" (body: JSON array of
-    arguments) or "cancel" (body: the reason in UTF-8; name is empty).
+    arguments), "cancel" (body: the reason in UTF-8; name is empty) or "notice" (see `posts`).
 
     verdict: None while it waits; "delivered" (event_id says where), "undelivered" (the run closed first), and for a
     cancel what became of the run: "cancelled", or "too_late:<status>".
@@ -183,7 +183,8 @@ class Outlook(Record, frozen=True):
     due_ms: when the next ownerless run or queued task of its queue is due, or None; may be in the past. What is
     paused is not counted, and neither are tasks in lanes. runs_due_ms: the same of runs alone.
     pauses: those of its namespace but those of single runs. paused: of its own runs, those that are paused singly.
-    lanes: whether any task of its queue waits in a lane.
+    lanes: whether any task of its queue waits in a lane. partings: whether a run of its namespace has ended whose
+    children are to be seen to.
     """
 
     overdue: bool
@@ -196,6 +197,7 @@ class Outlook(Record, frozen=True):
     paused: tuple[int, ...] = ()
     lanes: bool = False
     runs_due_ms: int | None = None
+    partings: bool = False
 
 
 class Request(Record, frozen=True):

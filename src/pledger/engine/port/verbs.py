@@ -12,6 +12,7 @@ from pledger.engine.port.lanes import Bounds, Claim, Served
 from pledger.engine.port.operations import Operation
 from pledger.engine.port.pauses import Pauses
 from pledger.engine.port.pieces import Pieces
+from pledger.engine.port.posts import Families
 from pledger.engine.port.records import (
     AttemptRecord,
     Condition,
@@ -280,6 +281,7 @@ class Losses(Protocol):
 class Store(
     Ledger,
     Mailbox,
+    Families,
     Tasks,
     Queues,
     Dependencies,

@@ -22,7 +22,7 @@ from pledger.engine.port.operations import (
 )
 from pledger.engine.port.records import START_ID, Condition, Message, RunRow, RunStatus
 from pledger.history.transition import CHAIN_START, StoredTransition
-from pledger.store.memory import mailbox, pauses, tasks
+from pledger.store.memory import families, mailbox, pauses, tasks
 from pledger.store.memory.state import State
 
 # Operations -----------------------------------------------------------------------------------------------------------
@@ -88,12 +88,14 @@ def append(state: State, op: Append) -> Answer:
     tasks.put_unwritten(state, op.run_key, op.unwritten)
     tasks.change_tasks(state, op.run_key, op.tasks, op.dropped, op.cancelled)
     tasks.log_attempts(state, op.attempts, op.run_key)
+    state.runs[op.run_key] = run
+    if op.posts:
+        families.send_all(state, op, start_run)
     if op.closed is not None:
+        families.part(state, run, op.report, op.time_ms, has_dependants=op.has_dependants)
         state.close_run(run, op.closed, op.time_ms)
         if op.successor is not None:
             _succeed(state, run, op.successor, op.time_ms)
-    else:
-        state.runs[op.run_key] = run
     return Reply.WON
 
 
@@ -177,6 +179,7 @@ def terminate(state: State, op: Terminate) -> Answer:
         return Reply.LOST
     state.histories[op.run_key].append(op.transition)
     run = replace(run, last_event=op.last_event, head=op.transition.checksum)
+    families.part(state, run, op.report, op.time_ms, has_dependants=True)
     state.close_run(run, op.status, op.time_ms)
     return Reply.WON
 

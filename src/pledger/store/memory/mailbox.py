@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from pledger.engine.port.answers import Answer, Reply, Sent
 from pledger.engine.port.operations import Send
+from pledger.engine.port.posts import NOTICE
 from pledger.engine.port.records import Message
 from pledger.store.memory.state import State
 
@@ -19,7 +20,7 @@ def send(state: State, op: Send) -> Answer:
         return Reply.DUPLICATE
     if run.status != "running":
         return Reply.CLOSED
-    if sum(not _is_settled(each) for each in state.inboxes[run.chain_key].values()) >= op.room:
+    if is_full(state, run.chain_key, op.room):
         return Reply.FULL
     message = Message(next(state.keys), op.kind, op.message_id, op.name, op.body, op.sent_ms)
     put_message(state, run.chain_key, message, keep_id=op.keep_id)
@@ -27,6 +28,10 @@ def send(state: State, op: Send) -> Answer:
     if run.owner is None or is_another or run.owner not in op.local:
         state.wake(run.run_key)
     return Sent(run.owner, run.run_key if is_another else None)
+
+
+def is_full(state: State, chain_key: int, room: int) -> bool:
+    return sum(not _is_settled(each) for each in state.inboxes[chain_key].values()) >= room
 
 
 def _is_settled(message: Message) -> bool:
@@ -72,5 +77,6 @@ def read_undelivered(state: State, chain_key: int) -> list[Message]:
     return [
         message
         for message in state.inboxes.get(chain_key, {}).values()
-        if message.verdict == "undelivered" or (message.verdict or "").startswith("too_late:")
+        if message.kind != NOTICE
+        and (message.verdict == "undelivered" or (message.verdict or "").startswith("too_late:"))
     ]

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from msgspec.structs import replace
 
+from pledger.engine.port.posts import NOTICE
 from pledger.engine.port.records import RunRow
 from pledger.engine.port.retention import EVENTS_MAX, Finished, Place
 from pledger.store.memory import pieces
 from pledger.store.memory.state import State
+
+#: Messages that no person has sent, and that nobody looks for once the run is over.
+_NOBODYS: Final = frozenset({"start", NOTICE})
 
 
 def take_duty(state: State, namespace: str, name: str, session_key: int, hold_ms: int) -> bool:
@@ -42,7 +47,7 @@ def finished_chains(
             run.closed_ms or 0,
             sum(part.last_event for part in chain_runs(state, [run.chain_key])),
             any(
-                message.verdict == "undelivered" and message.kind != "start"
+                message.verdict == "undelivered" and message.kind not in _NOBODYS
                 for message in state.inboxes[run.chain_key].values()
             ),
         )
@@ -62,6 +67,8 @@ def forget_chains(state: State, chain_keys: Sequence[int], keep_ms: int) -> int:
     for chain_key in chain_keys:
         runs = chain_runs(state, [chain_key])
         if any(run.closed_ms is None or run.closed_ms >= before_ms for run in runs):
+            continue
+        if any(run.run_key in state.partings for run in runs):
             continue
         for run in runs:
             if not run.is_forgotten:
@@ -96,6 +103,8 @@ def _forget_run(state: State, run: RunRow) -> None:
     state.runs[run.run_key] = replace(run, last_event=0)
     state.losses.pop(run.run_key, None)
     pieces.forget(state, run.run_key)
+    for chain_key in state.children.pop(run.run_key, ()):
+        del state.links[chain_key]
     for key in [key for key, request in state.requests.items() if request.run_key == run.run_key]:
         del state.requests[key]
     if run.last_event > EVENTS_MAX:

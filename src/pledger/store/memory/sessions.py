@@ -160,6 +160,7 @@ def look(
         ),
         lanes=any(map(is_apart, mine)),
         runs_due_ms=min(runs_due, default=None),
+        partings=any(state.runs[run_key].namespace == namespace for run_key in state.partings),
     )
 
 

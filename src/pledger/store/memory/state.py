@@ -15,6 +15,7 @@ from pledger.engine.port.circuit import Dependency
 from pledger.engine.port.lane_text import Share
 from pledger.engine.port.lanes import Slot, SlotKey
 from pledger.engine.port.pauses import Pause
+from pledger.engine.port.posts import ClosePolicy
 from pledger.engine.port.records import AttemptRecord, Message, Request, RunRow, RunStatus, SessionRow, TaskRow
 from pledger.engine.port.tokens import TokenKey
 from pledger.errors import WorkflowNotFoundError
@@ -40,6 +41,16 @@ class QueueState:
 
 
 @dataclass
+class Link:
+    """From a child, by its chain, to the run that started it, and where. child: its namespace and workflow id."""
+
+    child: tuple[str, str]
+    parent_key: int
+    event_id: int
+    policy: ClosePolicy
+
+
+@dataclass
 class State:
     """One ledger, shared by every handle that was opened on it.
 
@@ -49,10 +60,11 @@ class State:
     tried: of runs that were blocked, the event at which that was, and the codes that failed there. queues: what limits
     and fairness go by, of each namespace. dependencies: by name, of each namespace. leftovers: forgotten runs that
     still have some of their history. duties: (owner, until_ms) of each chore, by namespace and name. losses: see
-    `Losses.read_losses`. pieces: by their names; piece_uses: the names of those that a run uses.
-    token_keys: the newest last. news: set by a rule that writes what may concern another process: something that may
-    be due, a run or a slot that is free, an end. listeners: called with the handle that wrote, after a write that was
-    such.
+    `Losses.read_losses`. pieces: by their names; piece_uses: the names of those that a run uses. token_keys: the newest
+    last. links: of children, by their chains; children: the chains of each parent, in the order of their starts.
+    partings: runs that have ended, and whose children are to be seen to. news: set by a rule that writes what may
+    concern another process: something that may be due, a run or a slot that is free, an end. listeners: called with the
+    handle that wrote, after a write that was such.
     """
 
     clock: Callable[[], int] = system_clock
@@ -82,6 +94,9 @@ class State:
     token_keys: list[TokenKey] = field(
         default_factory=lambda: [TokenKey(secrets.token_hex(4), secrets.token_bytes(32), 0)]
     )
+    links: dict[int, Link] = field(default_factory=dict)
+    children: dict[int, list[int]] = field(default_factory=dict)
+    partings: dict[int, None] = field(default_factory=dict)
     news: bool = False
     listeners: list[Callable[[object], None]] = field(default_factory=list)
 

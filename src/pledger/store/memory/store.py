@@ -27,6 +27,7 @@ from pledger.engine.port.operations import (
     Terminate,
 )
 from pledger.engine.port.pauses import Pause, Scope
+from pledger.engine.port.posts import Child, Parting
 from pledger.engine.port.records import (
     AttemptRecord,
     Condition,
@@ -50,6 +51,7 @@ from pledger.history.placement import LimitRule
 from pledger.history.transition import StoredTransition
 from pledger.store.memory import (
     dependencies,
+    families,
     ledger,
     loads,
     losses,
@@ -168,6 +170,20 @@ class MemoryStore(MemoryHandle, MemoryTransactions):
 
     async def read_undelivered(self, chain_key: int) -> list[Message]:
         return await self._call(mailbox.read_undelivered, chain_key)
+
+    # Families ---------------------------------------------------------------------------------------------------------
+
+    async def read_parent(self, chain_key: int) -> RunRow | None:
+        return await self._call(families.read_parent, chain_key)
+
+    async def read_children(self, run_key: int, limit: int, after_event: int = 0) -> list[Child]:
+        return await self._call(families.read_children, run_key, limit, after_event)
+
+    async def read_parting(self, namespace: str, limit: int) -> Parting | None:
+        return await self._call(families.read_parting, namespace, limit)
+
+    async def settle_parting(self, run_key: int, chain_keys: Sequence[int]) -> None:
+        await self._change(families.settle_parting, run_key, chain_keys)
 
     # Tasks ------------------------------------------------------------------------------------------------------------
 

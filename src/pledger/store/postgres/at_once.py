@@ -89,6 +89,8 @@ def step_row(step: Append) -> Row:
 
 
 def _is_plain(op: Append) -> bool:
+    if op.posts or op.report is not None or op.has_dependants:
+        return False  # it concerns other runs
     beside = op.consumed or op.tasks or op.dropped or op.cancelled or op.unwritten or op.attempts
     return not (beside or op.pieces or op.successor)
 

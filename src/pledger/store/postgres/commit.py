@@ -21,6 +21,7 @@ from pledger.store.postgres.links import all_answers, pipelined
 from pledger.store.postgres.news import Interest
 from pledger.store.postgres.rounds import Round, cut_into_rounds
 from pledger.store.postgres.rules.every import decide, needs_of
+from pledger.store.postgres.rules.families import Resolver
 from pledger.store.postgres.writes import Writes
 
 #: How often a transaction is done again that others were in the way of.
@@ -157,6 +158,7 @@ class Committer:
 
     async def _write(self, connection: psycopg.AsyncConnection[Any], batch: Sequence[Operation]) -> list[Answer]:
         answers: list[Answer] = [Reply.LOST] * len(batch)
+        await self._resolve(connection, batch)
         rounds = cut_into_rounds(batch)
         begin = True
         if len(rounds) > 1:
@@ -167,6 +169,13 @@ class Committer:
             begin = False
         self._is_there(self.doubt)
         return answers
+
+    async def _resolve(self, connection: psycopg.AsyncConnection[Any], batch: Sequence[Operation]) -> None:
+        """Find whom of other runs the batch concerns. Mostly that is nobody, and nothing is asked."""
+        resolver = Resolver(batch)
+        for name, parameters in resolver.questions():
+            cursor = await connection.execute(self._sql[name], self._bound(name, parameters), binary=True)
+            resolver.take(name, await cursor.fetchall())
 
     async def _lock(self, connection: psycopg.AsyncConnection[Any], batch: Sequence[Operation]) -> None:
         """Begin, with all locks that the rounds to come will ask for: round by round, they would have no order."""
@@ -266,6 +275,7 @@ class Committer:
     async def _write_singly(self, connection: psycopg.AsyncConnection[Any], batch: Sequence[Operation]) -> list[Answer]:
         """Each operation with a savepoint to fall back to: what they cost is paid only where one is at fault."""
         answers: list[Answer] = [Reply.LOST] * len(batch)
+        await self._resolve(connection, batch)
         await self._lock(connection, batch)
         for number, operation in enumerate(batch):
             try:

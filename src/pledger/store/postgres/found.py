@@ -103,7 +103,7 @@ class Found:
     """sessions: those that stand. runs: the rows that are locked, by key. addressees: those that are only read.
     with_mail: runs for which something waits. known: (chain_key, message_id) of messages that are there. lengths: of
     inboxes, by chain. newest: by workflow id, with the generation of its chain and what that was started as. keys: new
-    ones for chain and run."""
+    ones for chain and run. born: the chains of children that the round itself starts, by run id."""
 
     sessions: set[int] = field(default_factory=set)
     runs: dict[int, Run] = field(default_factory=dict)
@@ -114,6 +114,7 @@ class Found:
     lengths: dict[int, int] = field(default_factory=dict)
     newest: dict[RunId, tuple[int, str, RunRow]] = field(default_factory=dict)
     keys: list[tuple[int, int]] = field(default_factory=list)
+    born: dict[str, int] = field(default_factory=dict)
 
     def continued(self) -> set[int]:
         """Addressees that another run goes on for."""

@@ -22,6 +22,7 @@ from pledger.engine.port.operations import (
     StartRun,
     Terminate,
 )
+from pledger.store.postgres.rules.families import starts_of, touched_by
 
 #: Operations with their places in the batch.
 Round: TypeAlias = list[tuple[int, Operation]]
@@ -38,15 +39,26 @@ def cut_into_rounds(batch: Sequence[Operation]) -> list[Round]:
     for number, operation in enumerate(batch):
         run_key, place = _subject(operation)
         changes = isinstance(operation, _CHANGES_RUN)
-        if not rounds or run_key in changed or (changes and run_key in touched) or place in seen:
+        begins = not rounds or run_key in changed or (changes and run_key in touched) or place in seen
+        told, started = _others(operation)
+        if begins or not (changed.isdisjoint(told) and seen.isdisjoint(started)):
             rounds.append([])
             changed, touched, seen = set(), set(), set()
         rounds[-1].append((number, operation))
+        touched.update(told)
+        seen.update(started)
         if run_key is not None:
             (changed if changes else touched).add(run_key)
         if place is not None:
             seen.add(place)
     return rounds
+
+
+def _others(operation: Operation) -> tuple[Sequence[int], Sequence[Hashable]]:
+    """The other runs that it tells something, and the workflow ids of its children."""
+    if not isinstance(operation, (Append, StartRun, Terminate)):
+        return (), ()
+    return [*touched_by(operation)], [*starts_of(operation)]
 
 
 def _subject(operation: Operation) -> tuple[int | None, Hashable]:

@@ -101,7 +101,7 @@ class PostgresSessions(PostgresPauses):
     ) -> Outlook:
         place = (namespace, task_queue, self._now(), session_key, now_ms)
         [row] = await self._rows("look", *place, list(codes), list(codes.values()), list(held))
-        overdue, woken, expired, unblocked, ended, (due_ms, runs_due_ms), places, paused, lanes = row
+        overdue, woken, expired, unblocked, ended, (due_ms, runs_due_ms), places, paused, lanes, partings = row
         return Outlook(
             overdue=overdue,
             woken=woken,
@@ -113,4 +113,5 @@ class PostgresSessions(PostgresPauses):
             paused=tuple(paused),
             lanes=lanes,
             runs_due_ms=runs_due_ms,
+            partings=partings,
         )

@@ -9,6 +9,7 @@ from pledger.store.sqlfiles import load_migrations, load_queries
 
 _SUBJECTS: Final = (
     "commit",
+    "families",
     "ledger",
     "loads",
     "mail",

@@ -13,6 +13,7 @@ from pledger.store.postgres import quota
 from pledger.store.postgres.address import Address, parse_url
 from pledger.store.postgres.commit import CommitHook
 from pledger.store.postgres.dependencies import PostgresDependencies
+from pledger.store.postgres.families import PostgresFamilies
 from pledger.store.postgres.handle import OPENING_PATIENCE_S
 from pledger.store.postgres.ledger import PostgresLedger
 from pledger.store.postgres.links import timeline
@@ -45,6 +46,7 @@ class PostgresStore(
     PostgresLedger,
     PostgresMailbox,
     PostgresMail,
+    PostgresFamilies,
     PostgresLoads,
     PostgresTasks,
     PostgresQueues,

@@ -25,6 +25,7 @@ Row: TypeAlias = tuple[Any, ...]
 BY_ROW: Final = (
     "insert_chains",
     "insert_runs",
+    "insert_children",
     "step_runs",
     "change_runs",
     "insert_transitions",
@@ -46,14 +47,16 @@ BY_ROW: Final = (
 
 class Writes:
     """rows: of each statement of BY_ROW. let_go: open runs that nobody owns any more. due: ownerless runs that have
-    news; woken: owned ones. tried: of blocked runs, and by which code. forgotten: consumed messages. said: what other
-    processes are told once it is committed."""
+    news; woken: owned ones. tried: of blocked runs, and by which code. forgotten: consumed messages. partings: runs
+    that end, and may have children that are not to outlive them. said: what other processes are told once it is
+    committed."""
 
     def __init__(self) -> None:
         self.rows: dict[str, list[Row]] = {}
         self.let_go: list[int] = []
         self.tried: list[tuple[int, str]] = []
         self.forgotten: list[int] = []
+        self.partings: list[int] = []
         self.due: set[int] = set()
         self.woken: set[int] = set()
         self.said: dict[str, None] = {}
@@ -95,6 +98,7 @@ class Writes:
             ("due_runs", sorted(self.due)),
             ("insert_wakes", sorted(self.woken)),
             ("drop_wakes", self.let_go),
+            ("insert_partings", self.partings),
         ):
             if run_keys:
                 yield statement, [run_keys]

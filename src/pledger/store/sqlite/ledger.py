@@ -19,7 +19,7 @@ from pledger.engine.port.operations import (
 from pledger.engine.port.records import START_ID, Condition, RunRow, RunStatus
 from pledger.history.transition import StoredTransition
 from pledger.store.sqlfiles import as_json, load_queries
-from pledger.store.sqlite import mailbox, sessions, tasks
+from pledger.store.sqlite import families, mailbox, sessions, tasks
 from pledger.store.sqlite.filters import filter_sql
 from pledger.store.sqlite.handle import SqliteHandle
 from pledger.store.sqlite.writer import Cursor
@@ -111,6 +111,8 @@ def _record(cursor: Cursor, op: Append) -> None:
         tasks.change_tasks(cursor, run_key, op.tasks, op.dropped, op.cancelled)
     if op.attempts:
         tasks.log_attempts(cursor, op.attempts, run_key)
+    if op.posts:
+        families.send_all(cursor, op, start_run)
 
 
 def append(cursor: Cursor, op: Append) -> Answer:
@@ -128,6 +130,10 @@ def append(cursor: Cursor, op: Append) -> Answer:
         return Reply.LOST if there is None else Reply.WON
     _record(cursor, op)
     if op.closed is not None:
+        if op.report is not None:
+            families.report(cursor, run_key, op.report, op.time_ms)
+        if op.has_dependants:
+            families.part(cursor, run_key)
         _settle(cursor, run_key, op.closed)
         if op.successor is not None:
             _succeed(cursor, run_key, op.successor, op.time_ms)
@@ -186,6 +192,9 @@ def terminate(cursor: Cursor, op: Terminate) -> Answer:
     if not cursor.changes():
         return Reply.LOST
     cursor.execute(_INSERT_TRANSITION, (op.run_key, transition.first_event_id, transition.body, transition.checksum))
+    if op.report is not None:
+        families.report(cursor, op.run_key, op.report, op.time_ms)
+    families.part(cursor, op.run_key)
     _settle(cursor, op.run_key, op.status)
     return Reply.WON
 

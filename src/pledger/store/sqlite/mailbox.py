@@ -30,7 +30,7 @@ def send(cursor: Cursor, op: Send) -> Answer:
         # A sender that repeats a message whose reply it lost must learn that it had been accepted.
         known = cursor.row(_SQL["knows_message"], (chain_key, op.message_id))
         return Reply.CLOSED if known is None else Reply.DUPLICATE
-    if cursor.row(_SQL["is_full"], (chain_key, op.room)) is not None:
+    if is_full(cursor, chain_key, op.room):
         known = cursor.row(_SQL["knows_message"], (chain_key, op.message_id))
         return Reply.FULL if known is None else Reply.DUPLICATE
     # The sender of a cancel asks for its verdict by id, whatever the id is.
@@ -40,6 +40,11 @@ def send(cursor: Cursor, op: Send) -> Answer:
     if owner is None or successor is not None or owner not in op.local:
         wake(cursor, successor or op.run_key)
     return Sent(owner, successor)
+
+
+def is_full(cursor: Cursor, chain_key: int, room: int) -> bool:
+    """Whether so many messages of the chain have no verdict."""
+    return cursor.row(_SQL["is_full"], (chain_key, room)) is not None
 
 
 def insert_message(cursor: Cursor, message: tuple[int, str, str, str, bytes, int, int]) -> bool:

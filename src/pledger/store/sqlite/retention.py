@@ -69,6 +69,7 @@ def _forget(cursor: Cursor, now: int | None, chain_keys: Sequence[int], keep_ms:
     cursor.execute(_SQL["drop_attempts"], (short,))
     cursor.execute(_SQL["drop_questions"], (runs,))
     cursor.execute(_SQL["drop_losses"], (runs,))
+    cursor.execute(_SQL["drop_children"], (runs,))
     cursor.execute(_SQL["drop_messages"], (chains,))
     cursor.execute(_SQL["empty_messages"], (chains,))
     if long:

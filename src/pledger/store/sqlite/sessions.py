@@ -127,7 +127,7 @@ class SqliteSessions(SqliteHandle):
     ) -> Outlook:
         bindings = (namespace, task_queue, self._now(), session_key, now_ms, as_json(codes), as_json(held))
         [row] = self._rows(_SQL["look"], *bindings)
-        overdue, woken, expired, unblocked, ended, due, paused_places, paused, lanes = row
+        overdue, woken, expired, unblocked, ended, due, paused_places, paused, lanes, partings = row
         due_ms, runs_due_ms = json.loads(due)
         return Outlook(
             overdue=bool(overdue),
@@ -140,4 +140,5 @@ class SqliteSessions(SqliteHandle):
             paused=tuple(json.loads(paused)),
             lanes=bool(lanes),
             runs_due_ms=runs_due_ms,
+            partings=bool(partings),
         )

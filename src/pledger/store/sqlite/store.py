@@ -17,6 +17,7 @@ from pledger.store.sqlite.backup import back_up
 from pledger.store.sqlite.commit import write_batch
 from pledger.store.sqlite.database import enter_database
 from pledger.store.sqlite.dependencies import SqliteDependencies
+from pledger.store.sqlite.families import SqliteFamilies
 from pledger.store.sqlite.files import file_system
 from pledger.store.sqlite.host import MACHINE, Host
 from pledger.store.sqlite.ledger import SqliteLedger
@@ -43,6 +44,7 @@ class SqliteStore(
     SqliteLedger,
     SqliteMailbox,
     SqliteMail,
+    SqliteFamilies,
     SqliteLoads,
     SqliteTasks,
     SqliteQueues,

@@ -10,4 +10,4 @@ WHERE chain_key = $1 AND message_id = $2;
 
 -- name: read_undelivered
 SELECT message_key, kind, message_id, name, body, sent_ms, verdict, event_id FROM pledger.message
-WHERE chain_key = $1 AND (verdict = 'undelivered' OR verdict LIKE 'too\_late:%') ORDER BY message_key;
+WHERE chain_key = $1 AND (verdict = 'undelivered' OR verdict LIKE 'too\_late:%') AND kind <> 'notice' ORDER BY message_key;

@@ -34,7 +34,7 @@ SELECT
     coalesce(
         (
             SELECT true FROM pledger.message AS message
-            WHERE message.chain_key = run.chain_key AND message.verdict = 'undelivered' AND message.kind <> 'start'
+            WHERE message.chain_key = run.chain_key AND message.verdict = 'undelivered' AND message.kind NOT IN ('start', 'notice')
             LIMIT 1
         ),
         false
@@ -63,6 +63,7 @@ WITH target AS (
         (
             SELECT false FROM pledger.run AS part WHERE part.chain_key = run.chain_key AND (
                 part.closed_ms IS NULL OR part.closed_ms >= coalesce($1::bigint, pledger.now_ms()) - $3::bigint
+                OR EXISTS (SELECT FROM pledger.parting AS parting WHERE parting.run_key = part.run_key)
             ) LIMIT 1
         ),
         true
@@ -86,6 +87,10 @@ question AS (
 ),
 loss AS (
     DELETE FROM pledger.loss WHERE run_key = ANY(ARRAY(SELECT run_key FROM target))
+),
+child AS (
+    -- What is left of them names their parent itself.
+    DELETE FROM pledger.child WHERE parent_key = ANY(ARRAY(SELECT run_key FROM target))
 ),
 message AS (
     -- But for the ids that their senders chose.

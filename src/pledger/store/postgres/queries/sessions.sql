@@ -220,7 +220,8 @@ SELECT
                 AND task.activity_type = task_type.name
             LIMIT 1
         ) AS apart
-    );
+    ),
+    EXISTS (SELECT FROM pledger.parting WHERE namespace = $1);
 
 -- name: drop_marks
 -- Of handles that are long gone, or of a machine that is suspended: the newest of them is kept in mind, so that nobody takes

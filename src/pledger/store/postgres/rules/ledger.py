@@ -8,7 +8,7 @@ from pledger.engine.port.answers import Answer, Existing, Reply, Started, began,
 from pledger.engine.port.operations import Append, Block, ConfirmClaim, Release, StartRun, Terminate
 from pledger.engine.port.records import START_ID
 from pledger.store.postgres.found import Found, Needs, Run
-from pledger.store.postgres.rules import tasks
+from pledger.store.postgres.rules import families, tasks
 from pledger.store.postgres.writes import Writes, closing_row
 
 # Starts ---------------------------------------------------------------------------------------------------------------
@@ -18,6 +18,8 @@ def needs_of_start(op: StartRun, needs: Needs) -> None:
     needs.starts.append((op.namespace, op.workflow_id))
     if op.owner is not None:
         needs.sessions.add(op.owner)
+    if op.first is not None and op.first.posts:
+        families.needs_of_posts(op.first.posts, needs)
 
 
 def start_run(op: StartRun, found: Found, writes: Writes) -> Answer:
@@ -41,17 +43,18 @@ def start_run(op: StartRun, found: Found, writes: Writes) -> Answer:
     elif op.first is None:
         state = ("running", None, 0, bytes(8), 1, op.owner, None, 0)
     else:
-        state = _born(op.first, op.owner, run_key, found, writes)
+        state = _born(op.first, op.owner, (chain_key, run_key), found, writes)
         _succeed(op.first, op.namespace, writes)
     writes.add("insert_runs", *place, op.input_digest, op.started_ms, *state)
     return Started(run_key, chain_key)
 
 
-def _born(first: Append, owner: int, run_key: int, found: Found, writes: Writes) -> tuple[Any, ...]:
-    """The state of a run whose first transition is written with its start."""
-    first.run_key, first.fence, first.expected_event = run_key, 1, 0
+def _born(first: Append, owner: int, keys: tuple[int, int], found: Found, writes: Writes) -> tuple[Any, ...]:
+    """The state of a run whose first transition is written with its start. keys: of its chain, and its own."""
+    chain_key, first.run_key = keys
+    first.fence, first.expected_event = 1, 0
     _add_transition(first, writes)
-    _record(first, found, writes)
+    _record(first, chain_key, found, writes)
     head = first.transition.checksum
     if first.closed is None:
         return ("running", None, first.last_event, head, 1, owner, None, first.due_ms)
@@ -74,6 +77,8 @@ def needs_of_append(op: Append, needs: Needs) -> None:
         needs.tasks.add((op.run_key, task.event_id))
     for event_id in (*op.dropped, *op.cancelled):
         needs.tasks.add((op.run_key, event_id))
+    if op.posts or op.parent is not None:
+        families.needs_of(op, needs)
 
 
 def append(op: Append, found: Found, writes: Writes) -> Answer:
@@ -88,7 +93,8 @@ def append(op: Append, found: Found, writes: Writes) -> Answer:
         writes.add("close_runs", *closing_row(op))
         writes.has_closed()
         _succeed(op, run.namespace, writes)
-    _record(op, found, writes)
+        families.part(op, found, writes, has_dependants=op.has_dependants)
+    _record(op, run.chain_key, found, writes)
     return Reply.WON
 
 
@@ -113,7 +119,7 @@ def _is_newest(found: Found, op: Append) -> bool:
     )
 
 
-def _record(op: Append, found: Found, writes: Writes) -> None:
+def _record(op: Append, chain_key: int, found: Found, writes: Writes) -> None:
     """What changes beside the run's own row and its history."""
     run_key = op.run_key
     for message_key, event_id in op.consumed:
@@ -130,6 +136,8 @@ def _record(op: Append, found: Found, writes: Writes) -> None:
     for event_id in op.cancelled:
         writes.add("cancel_tasks", run_key, event_id)
     tasks.log(op.attempts, writes, run_key)
+    if op.posts:
+        families.send_all(op, chain_key, found, writes, start_run)
 
 
 # Letting go -----------------------------------------------------------------------------------------------------------
@@ -193,6 +201,7 @@ def confirm_claim(op: ConfirmClaim, found: Found, writes: Writes) -> Answer:
 def needs_of_terminate(op: Terminate, needs: Needs) -> None:
     needs.runs.add(op.run_key)
     needs.closed.add(op.run_key)
+    families.needs_of(op, needs)
 
 
 def terminate(op: Terminate, found: Found, writes: Writes) -> Answer:
@@ -205,6 +214,7 @@ def terminate(op: Terminate, found: Found, writes: Writes) -> Answer:
     place = (op.run_key, run.fence, op.expected_event, op.last_event, transition.first_event_id)
     writes.add("close_runs", *place, transition.body, transition.checksum, op.status, op.time_ms, False)  # noqa: FBT003
     writes.has_closed()
+    families.part(op, found, writes, has_dependants=True)
     return Reply.WON
 
 

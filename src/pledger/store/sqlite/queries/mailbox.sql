@@ -48,4 +48,4 @@ WHERE chain_key = ? AND message_id = ?;
 
 -- name: read_undelivered
 SELECT message_key, kind, message_id, name, body, sent_ms, verdict, event_id FROM pledger_message
-WHERE chain_key = ? AND (verdict = 'undelivered' OR verdict GLOB 'too_late:*') ORDER BY message_key;
+WHERE chain_key = ? AND (verdict = 'undelivered' OR verdict GLOB 'too_late:*') AND kind <> 'notice' ORDER BY message_key;

@@ -38,7 +38,7 @@ SELECT
     (SELECT sum(part.last_event) FROM pledger_run AS part WHERE part.chain_key = run.chain_key),
     EXISTS (
         SELECT 1 FROM pledger_message AS message
-        WHERE message.chain_key = run.chain_key AND message.verdict = 'undelivered' AND message.kind <> 'start'
+        WHERE message.chain_key = run.chain_key AND message.verdict = 'undelivered' AND message.kind NOT IN ('start', 'notice')
     )
 FROM pledger_run AS run
 WHERE run.closed_ms IS NOT NULL AND run.forgotten_ms IS NULL AND run.status <> 'continued_as_new'
@@ -60,6 +60,7 @@ SELECT run.run_key, run.chain_key, run.last_event FROM pledger_run AS run
 WHERE run.chain_key IN (SELECT value FROM json_each(?2)) AND run.forgotten_ms IS NULL AND NOT EXISTS (
     SELECT 1 FROM pledger_run AS part WHERE part.chain_key = run.chain_key AND (
         part.closed_ms IS NULL OR part.closed_ms >= coalesce(?1, (SELECT now_ms FROM pledger_clock)) - ?3
+        OR EXISTS (SELECT 1 FROM pledger_parting AS parting WHERE parting.run_key = part.run_key)
     )
 );
 
@@ -79,6 +80,10 @@ WHERE run_key IN (SELECT value FROM json_each(?)) AND answer IS NULL AND failure
 
 -- name: drop_losses
 DELETE FROM pledger_loss WHERE run_key IN (SELECT value FROM json_each(?));
+
+-- name: drop_children
+-- What is left of them names their parent itself.
+DELETE FROM pledger_child WHERE parent_key IN (SELECT value FROM json_each(?));
 
 -- name: drop_messages
 -- But for the ids that their senders chose.

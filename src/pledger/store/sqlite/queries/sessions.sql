@@ -172,4 +172,5 @@ SELECT
     EXISTS (
         SELECT 1 FROM pledger_task INDEXED BY pledger_task_lane
         WHERE state = 'queued' AND due_ms = 253402300799000 AND namespace = ?1 AND task_queue = ?2
-    );
+    ),
+    EXISTS (SELECT 1 FROM pledger_parting WHERE namespace = ?1);
