@@ -48,6 +48,14 @@ async def fulfil(order: int) -> int:
     await workflow.execute_activity(charge, order, start_to_close_timeout=30)  # type: ignore[call-overload]
     # By name, the result is what the caller says.
     assert_type(await workflow.execute_activity("price", order, result_type=int), int)
+
+    assert_type(await workflow.execute_child_workflow(fulfil, 7), int)
+    assert_type(await workflow.start_child_workflow(Order.run, "here"), workflow.ChildWorkflowHandle[list[str]])
+    assert_type(await (await workflow.start_child_workflow(Order.run, "here", id="order-8")), list[str])
+    assert_type(await workflow.execute_child_workflow("price", order, result_type=int), int)
+    await workflow.execute_child_workflow(fulfil, 7, parent_close_policy="abandon")  # type: ignore[call-overload]
+    await workflow.get_external_workflow_handle("order-9").signal("note", "x")
+
     assert_type(await workflow.execute_activity("prices", order, result_type=list[int]), list[int])
     named = workflow.start_activity("price", order)
     assert_type(named, workflow.ActivityHandle[Any])

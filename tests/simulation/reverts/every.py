@@ -9,6 +9,7 @@ from tests.simulation.reverts import (
     of_audits,
     of_chains,
     of_dependencies,
+    of_families,
     of_held_rows,
     of_pauses,
     of_pieces,
@@ -38,4 +39,5 @@ EVERY = [
     *of_pieces.REVERTS,
     *of_tokens.REVERTS,
     *of_chains.REVERTS,
+    *of_families.REVERTS,
 ]
