@@ -173,7 +173,7 @@ FURTHER = [
     Case("early-mail", f.Ledgered, (3,), enter_three, early=True),
     Case("asked", f.Ledgered, (2,), ask_between),
     Case("bounded", scoped.bounded, ("one",)),
-    Case("family", families.Family, (3,)),
+    Case("family", families.Family, (2,)),
     Case(
         "family-cut-short",
         families.Family,

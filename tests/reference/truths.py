@@ -265,10 +265,10 @@ TRUTHS: dict[str, Truth] = {
     "relay-cancelled": either(ends("three", "one", "two", "three"), between([], ["one", "two", "three"], "cancelled")),
     "family": ends(
         [
-            *_numbered("part", 3),
+            *_numbered("part", 2),
             *["failed: NoMember: no member -1", "taken", "first", "second", "to first", "closed", "woken", "woken"],
         ],
-        *_numbered("part", 3),
+        *_numbered("part", 2),
     ),
     "family-cut-short": between([], _numbered("part", 3), "completed", "terminated"),
     "booking": ends_with_receipts(*_numbered("book", 5), *_numbered("track", 5)),

@@ -13,13 +13,14 @@ from pledger import errors
 from pledger.client import History
 from pledger.engine import blocks
 from pledger.engine.loading import identity_of
+from pledger.engine.port.posts import notice_id
 from pledger.history import chains, events, payloads, transition
 from pledger.history.sealing import is_sealed
 from pledger.testing.opening import plain_history
 from pledger.testing.replaying import replay
 
 if TYPE_CHECKING:
-    from pledger.engine.port.records import RunRow
+    from pledger.engine.port.records import Message, RunRow
     from pledger.history.transition import Transition
     from pledger.machine.definitions import ActivityDefinition, WorkflowDefinition
     from pledger.store.memory import State
@@ -117,8 +118,8 @@ def every_message_arrives_once(sim: Judged) -> list[str]:
 
 
 def every_family_is_settled(sim: Judged) -> list[str]:
-    """A run that is open has been told of the end of each of its children; none is open whose parent has ended, and
-    that was not to outlive it."""
+    """A run that is open has been told of the end of each of its children, or has it in its inbox; none is open whose
+    parent has ended and that was not to outlive it, unless it is still to be seen to."""
     found: list[str] = []
     state, records = sim.state, sim.auditor.records.by_run
     last = {run.chain_key: run for run in state.runs.values()}
@@ -132,17 +133,22 @@ def every_family_is_settled(sim: Judged) -> list[str]:
             found.append(
                 f"every end of a child reaches its parent: {child.workflow_id} is open, its parent knows its end"
             )
-        if not told and child.status != "running" and parent.status == "running" and parent.blocked is None:
+        waits = any(each.message_id == notice_id(parent.run_id, link.event_id, "end") for each in _inbox(state, parent))
+        if not (told or waits) and child.status != "running" and parent.status == "running":
             found.append(f"every end of a child reaches its parent: that of {child.workflow_id} has not")
         command = records[parent.run_key].children.get(link.event_id)
         if command is None:
             found.append(f"intent before effect: {child.workflow_id} is a child that nobody has asked for")
-        elif parent.status != "running" and child.status == "running" and child.blocked is None:
+        elif parent.status != "running" and child.status == "running" and parent.run_key not in state.partings:
             asked = any(each.kind == "cancel" for each in state.inboxes[chain_key].values())
             policy = command.parent_close_policy
             if policy == "terminate" or (policy == "request_cancel" and not asked):
                 found.append(f"no child outlives its parent unasked: {child.workflow_id} does, by {policy}")
     return found
+
+
+def _inbox(state: State, run: RunRow) -> list[Message]:
+    return list(state.inboxes[run.chain_key].values())
 
 
 def every_outcome_told_is_true(sim: Judged) -> list[str]:
