@@ -23,6 +23,7 @@ from pledger.history.placement import Priority, override_rule, place
 from pledger.history.retry import is_whole
 from pledger.history.reuse import IdReusePolicy
 from pledger.history.times import DURATION_MAX, check_duration, in_words, milliseconds, utc
+from pledger.interceptors import ClientOutboundInterceptor, Interceptor, StartWorkflowInput, checked, of_client
 from pledger.machine.definitions import WorkflowDefinition
 from pledger.machine.outside import refuse_in_workflow_code
 from pledger.views import (
@@ -76,6 +77,7 @@ async def connect(
     durability: str = "power",
     payload_bytes_max: int = payloads.PAYLOAD_BYTES_MAX,
     token_keys: Sequence[bytes] = (),
+    interceptors: Sequence[Interceptor] = (),
 ) -> AsyncIterator[Client]:
     """Open a ledger and give the client for it; closing waits until what was asked is written.
 
@@ -85,6 +87,7 @@ async def connect(
     payload_bytes_max: of one value, for what this client sends and for the workers on it.
     token_keys: secrets of at least 32 bytes that sign the tokens of attempts, in place of those that the ledger keeps;
     the first one signs, all are accepted. Whoever works on the ledger, or completes activities of it, has the same.
+    interceptors: of what this client asks, and of the workers on it; the first one stands outermost.
     Raises UsageError for a URL it does not know, InvalidPolicyError for a bound below 1, StoreError when the database
     cannot be opened.
     """
@@ -100,7 +103,7 @@ async def connect(
     store = await open_store(url, durability=durability)
     connection = Connection(store, namespace=namespace, payload_bytes_max=payload_bytes_max, token_keys=token_keys)
     try:
-        yield Client(connection)
+        yield Client(connection, interceptors)
     finally:
         await connection.close()
 
@@ -120,11 +123,18 @@ class StartOptions(TypedDict, total=False):
 class Client(Completions):
     """Made by `connect`. Safe to share among the tasks of one event loop.
 
-    internals: what it shares with the workers on it; not for programs.
+    internals: what it shares with the workers on it; not for programs. interceptors: as given.
     """
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, interceptors: Sequence[Interceptor] = ()) -> None:
         self._connection = connection
+        self.interceptors = checked(interceptors, "connect(interceptors=...)")
+        self._outbound = of_client(self, self.interceptors)
+
+    @property
+    def outbound(self) -> ClientOutboundInterceptor | None:
+        """The outermost interceptor of what this client and its handles ask; None without any. Not for programs."""
+        return self._outbound
 
     @property
     def internals(self) -> Connection:
@@ -166,6 +176,34 @@ class Client(Completions):
         the workflow's parameters, PayloadError for those that cannot be kept, InvalidPolicyError for a timeout of 0 or
         less, UnknownWorkflowError when a worker of this process serves the queue and does not know the type.
         """
+        options: Any = {
+            "id": id,
+            "task_queue": task_queue,
+            "id_reuse_policy": id_reuse_policy,
+            "id_conflict_policy": id_conflict_policy,
+            "execution_timeout": execution_timeout,
+            "priority": priority,
+            "connection": connection,
+        }
+        if self._outbound is not None:
+            return await self._outbound.start_workflow(StartWorkflowInput(workflow, args, options))
+        return await self._start(workflow, args, None, **options)
+
+    async def _start(
+        self,
+        workflow: Callable[..., Any] | type | str,
+        args: tuple[Any, ...],
+        headers: dict[str, str] | None,
+        *,
+        id: str,  # noqa: A002 - the field's name for it
+        task_queue: str = "default",
+        id_reuse_policy: IdReusePolicy = IdReusePolicy.SAME_INPUT,
+        id_conflict_policy: IdConflictPolicy = IdConflictPolicy.SAME_INPUT,
+        execution_timeout: timedelta | None = None,
+        priority: Priority | None = None,
+        connection: object | None = None,
+    ) -> WorkflowHandle[Any]:
+        """What is left once the interceptors have had their say. headers: theirs, for the run."""
         definition = None if isinstance(workflow, str) else WorkflowDefinition.of(workflow)
         name = workflow if isinstance(workflow, str) else cast("WorkflowDefinition", definition).name
         if not id:
@@ -200,7 +238,9 @@ class Client(Completions):
         deadline_ms = None if limit is None else now_ms + milliseconds(min(limit, DURATION_MAX))
         entropy = internals.entropy(26)
         owner = None if definition is None else definition.owner
-        started = RunStarted(name, encoded, entropy[:16], task_queue, deadline_ms, place(priority), owner)
+        started = RunStarted(
+            name, encoded, entropy[:16], task_queue, deadline_ms, place(priority), owner, headers=headers
+        )
         start = StartRun(
             internals.namespace,
             id,
@@ -226,9 +266,10 @@ class Client(Completions):
         if answer.decision == "terminate":
             with contextlib.suppress(errors.RunClosedError):  # it may end by itself meanwhile
                 await self.handle(id, run_id=existing.run_id).terminate("replaced by a new run of the same workflow id")
-            return await self.start_workflow(
+            return await self._start(
                 workflow,
-                *args,
+                args,
+                headers,
                 id=id,
                 task_queue=task_queue,
                 id_reuse_policy=IdReusePolicy.ALLOW_DUPLICATE,

@@ -19,6 +19,12 @@ from pledger.history.names import check_id, clean
 from pledger.history.state import fold
 from pledger.history.times import utc
 from pledger.history.transition import Transition
+from pledger.interceptors import (
+    CancelWorkflowInput,
+    QueryWorkflowInput,
+    SignalWorkflowInput,
+    TerminateWorkflowInput,
+)
 from pledger.machine.definitions import WorkflowDefinition, handler_name
 from pledger.views import (
     CancelVerdict,
@@ -149,6 +155,12 @@ class WorkflowHandle(Generic[T]):
         Raises UnknownSignalError, RunClosedError, InboxFullError (nothing is stored; send it again later),
         WorkflowNotFoundError, PayloadError, and UsageError for arguments that do not fit the method's parameters.
         """
+        if (outbound := self._client.outbound) is not None:
+            await outbound.signal_workflow(SignalWorkflowInput(self, signal, args, message_id))
+        else:
+            await self._signal(signal, args, message_id)
+
+    async def _signal(self, signal: Callable[..., Any] | str, args: tuple[Any, ...], message_id: str | None) -> None:
         name, encoded = self._message("signal", signal, args)
         if message_id is not None:
             what_for = f"the message_id of signal {name!r} to workflow {self.workflow_id!r}"
@@ -163,6 +175,11 @@ class WorkflowHandle(Generic[T]):
         Raises UnknownQueryError, QueryFailedError, RunClosedError, and NoWorkerError after `timeout` without an answer:
         nobody holds the run, or what it has done is not durable yet.
         """
+        if (outbound := self._client.outbound) is not None:
+            return await outbound.query_workflow(QueryWorkflowInput(self, query, args, timeout))
+        return await self._query(query, args, timeout)
+
+    async def _query(self, query: Callable[..., Any] | str, args: tuple[Any, ...], timeout: timedelta) -> Any:
         name, encoded = self._message("query", query, args)
         answer = None
         while answer is None:  # it may leave memory or change its owner while it is asked
@@ -184,6 +201,11 @@ class WorkflowHandle(Generic[T]):
 
         The verdict is recorded when the run closes; `cancel_verdict` reads it.
         """
+        if (outbound := self._client.outbound) is not None:
+            return await outbound.cancel_workflow(CancelWorkflowInput(self, reason))
+        return await self._cancel(reason)
+
+    async def _cancel(self, reason: str) -> CancelVerdict:
         request_id = f"cancel-{self._connection.entropy(8).hex()}"
         await self._send("cancel", "", clean(reason, "the reason of a cancel request").encode(), request_id)
         return CancelVerdict(request_id, None)
@@ -199,6 +221,12 @@ class WorkflowHandle(Generic[T]):
 
     async def terminate(self, reason: str = "") -> None:
         """End the run at once, without telling its code; what was running is abandoned."""
+        if (outbound := self._client.outbound) is not None:
+            await outbound.terminate_workflow(TerminateWorkflowInput(self, reason))
+        else:
+            await self._terminate(reason)
+
+    async def _terminate(self, reason: str) -> None:
         reason = clean(reason, "the reason of a termination")
         while True:
             row = await self._current()

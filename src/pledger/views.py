@@ -32,6 +32,7 @@ from pledger.history.state import OpenPhase, RunState
 from pledger.history.times import utc
 from pledger.history.transition import Transition
 from pledger.history.view import HistoryEvent, numbered
+from pledger.interceptors import Interceptor, checked, of_workflows
 from pledger.machine import guards
 from pledger.machine.definitions import WorkflowDefinition
 from pledger.machine.identity import RunIdentity
@@ -202,18 +203,27 @@ class History:
         return cls(identity, transitions)
 
     async def replay(
-        self, workflow: Callable[..., Any] | type, *, payload_bytes_max: int = payloads.PAYLOAD_BYTES_MAX
+        self,
+        workflow: Callable[..., Any] | type,
+        *,
+        payload_bytes_max: int = payloads.PAYLOAD_BYTES_MAX,
+        interceptors: Sequence[Interceptor] = (),
     ) -> int:
         """Replay it against the workflow as it is now; how many events it has.
 
-        payload_bytes_max: that of the worker.
+        payload_bytes_max, interceptors: those of the worker.
         Raises NondeterminismError at the first difference, ForbiddenCallError, or whatever the code itself raises.
         """
         from pledger.engine.code_identity import user_modules  # noqa: PLC0415 - a part of the engine
 
         definition = WorkflowDefinition.of(workflow)
         guards.install(user_modules([definition.target]))
-        machine = Machine(definition, self.identity, payload_bytes_max=payload_bytes_max)
+        machine = Machine(
+            definition,
+            self.identity,
+            payload_bytes_max=payload_bytes_max,
+            interceptors=of_workflows(checked(interceptors, "History.replay(interceptors=...)")),
+        )
         loop = asyncio.get_running_loop()
         try:
             for each in self.transitions:

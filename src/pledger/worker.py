@@ -21,6 +21,7 @@ from pledger.history.names import check_id
 from pledger.history.placement import Limit
 from pledger.history.retry import is_whole
 from pledger.history.times import check_duration, milliseconds
+from pledger.interceptors import Interceptor, checked, of_activities, of_workflows
 from pledger.machine import guards
 from pledger.machine.definitions import ActivityDefinition, WorkflowDefinition
 from pledger.version import __version__
@@ -85,6 +86,7 @@ class Worker:
         retention: timedelta = timedelta(days=30),
         secrets: Sequence[SecretResolver] = (),
         queue_limits: Sequence[Limit] = (),
+        interceptors: Sequence[Interceptor] = (),
     ) -> None:
         self._client = client
         self._workflows = _by_name((WorkflowDefinition.of(each) for each in workflows), "workflow")
@@ -95,6 +97,7 @@ class Worker:
             )
         self._transactions = dict(transactions or {})
         _check_transactions(self._activities, self._transactions)
+        self._interceptors = (*client.interceptors, *checked(interceptors, "Worker(interceptors=...)"))
         self._secrets = tuple(secrets)
         _check_secrets(self._activities, self._secrets)
         payload_bytes_max = client.internals.payload_bytes_max if payload_bytes_max is None else payload_bytes_max
@@ -167,6 +170,8 @@ class Worker:
             secrets=self._secrets,
             randomness=random.Random(self._client.internals.entropy(16)),  # noqa: S311 - jitter and samples
             queue_limits=self._queue_limits,
+            around_activities=of_activities(self._interceptors),
+            around_workflows=of_workflows(self._interceptors),
         )
         if self._paused:
             await self._pause()

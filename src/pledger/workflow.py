@@ -31,7 +31,7 @@ from pledger.history.placement import Priority
 from pledger.history.retry import RetryPolicy
 from pledger.history.reuse import IdReusePolicy
 from pledger.history.times import utc
-from pledger.machine import continuing, guards
+from pledger.machine import continuing, guards, interception
 from pledger.machine.callers import caller_name
 from pledger.machine.context import ActivityHandle, RunContext, check_is_verdict, current, required, schedule_call
 from pledger.machine.continuing import ContinueAsNewError
@@ -276,15 +276,23 @@ def start_activity(
         return handle
     if not isinstance(activity, str):
         raise UsageError(f"{activity!r} is not an activity: decorate it with @activity.defn, or give its name")
-    return context.schedule_activity(
-        check_id(activity, "the name of an activity"),
-        payloads.encode_args_untyped(args),
-        options.record(),
-        lambda data: payloads.decode(data, result_type),
-        task_queue=options.task_queue,
-        idempotency_key=idempotency_key,
-        priority=options.priority,
-    )
+    name = check_id(activity, "the name of an activity")
+
+    def schedule(args: Sequence[Any], headers: dict[str, str] | None) -> ActivityHandle[Any]:
+        return context.schedule_activity(
+            name,
+            payloads.encode_args_untyped(args),
+            options.record(),
+            lambda data: payloads.decode(data, result_type),
+            task_queue=options.task_queue,
+            idempotency_key=idempotency_key,
+            priority=options.priority,
+            headers=headers,
+        )
+
+    if context.outbound is not None:
+        return interception.start_activity(context.outbound, name, args, schedule)
+    return schedule(args, None)
 
 
 @overload

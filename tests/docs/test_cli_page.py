@@ -50,5 +50,5 @@ def test_every_option_of_a_worker_is_there_and_every_setting_of_one_is_an_option
     parameters = typer.main.get_command(app).commands["worker"].params  # type: ignore[attr-defined]
     options = {name for each in parameters for name in each.opts if name.startswith("--")}
     assert set(re.findall(r"`(--[a-z-]+)`", section)) == options - shared
-    settings = set(inspect.signature(Worker).parameters) - {"client", "workflows", "activities"}
+    settings = set(inspect.signature(Worker).parameters) - {"client", "workflows", "activities", "interceptors"}
     assert {f"--{name.replace('_', '-')}" for name in settings} <= options

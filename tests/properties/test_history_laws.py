@@ -54,6 +54,7 @@ def _values(type_: Any) -> st.SearchStrategy[Any]:
         Failure: _failures(),
         events.ActivityOptions: OPTIONS,
         events.Parent: st.builds(events.Parent, TEXT, TEXT, NUMBERS),
+        dict[str, str]: st.dictionaries(TEXT, TEXT, max_size=2),
         bool: st.booleans(),
         type(None): st.none(),
     }

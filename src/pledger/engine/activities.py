@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from pledger import errors
+from pledger.engine import interception
 from pledger.engine.admission import Admission
 from pledger.engine.attempt import Attempt, CompleteAsync
 from pledger.engine.executors import Executors
@@ -42,6 +43,7 @@ from pledger.history.secret import known as known_secrets
 if TYPE_CHECKING:
     from pledger.engine.budgets import Budgets
     from pledger.engine.committer import Committer
+    from pledger.engine.interception import ActivityInboundInterceptor
     from pledger.engine.keyring import Keyring
     from pledger.engine.port.lanes import Bounds
     from pledger.engine.port.verbs import Store
@@ -79,8 +81,10 @@ class Activities:
         bounds: Bounds,
         budgets: Budgets | None,
         keyring: Keyring,
+        inbound: ActivityInboundInterceptor | None = None,
     ) -> None:
         self.definitions = definitions
+        self._inbound = inbound
         self.rows = TaskRows(
             committer=committer,
             clock=clock,
@@ -217,7 +221,7 @@ class Activities:
         try:
             args = attempt.definition.signature.decode_args(attempt.command.args)
             definition = attempt.definition
-            if definition.transaction is None and not definition.secrets:
+            if definition.transaction is None and not definition.secrets and self._inbound is None:
                 self.executors.start(attempt, args, self._on_done)
             else:
                 self._start_wrapped(attempt, args)
@@ -230,7 +234,7 @@ class Activities:
         self._time_outs.arm(attempt)
 
     def _start_wrapped(self, attempt: Attempt, args: list[Any]) -> None:
-        """One with a transaction around its code, with secrets, or with both."""
+        """One with a transaction around its code, with secrets, with interceptors, or with several of them."""
         definition, done = attempt.definition, self._on_done
         code: Callable[..., Any] = definition.fn
         if definition.transaction is not None:
@@ -238,7 +242,10 @@ class Activities:
         if definition.secrets:
             code = self._secrets.around(code, definition.secrets, definition.name, definition.executor)
             attempt.resolve = functools.partial(self._secrets.resolve, definition.secrets, definition.name)
-        self.executors.start(attempt, args, done, code)
+        if self._inbound is not None:
+            interception.start(self._inbound, self.executors, attempt, args, done, code)
+        else:
+            self.executors.start(attempt, args, done, code)
 
     # Ending -----------------------------------------------------------------------------------------------------------
 

@@ -32,11 +32,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from pledger.engine.connection import Connection
+    from pledger.engine.interception import ActivityInboundInterceptor
     from pledger.engine.port.operations import StartRun
     from pledger.engine.port.records import RunStatus
     from pledger.history.placement import Limit
     from pledger.machine.definitions import ActivityDefinition, WorkflowDefinition
     from pledger.machine.identity import RunIdentity
+    from pledger.machine.interception import WorkflowInboundInterceptor
 
 logger = logging.getLogger("pledger.engine")
 
@@ -72,10 +74,13 @@ class Engine:
         transactions: Mapping[str, str | None] | None = None,
         secrets: Sequence[SecretResolver] = (),
         queue_limits: Sequence[Limit] = (),
+        around_activities: ActivityInboundInterceptor | None = None,
+        around_workflows: Sequence[type[WorkflowInboundInterceptor]] = (),
     ) -> None:
         self.connection = connection
         self._transactions = transactions or {}
         self._secrets = Secrets(secrets)
+        self._around_activities, self._around_workflows = around_activities, around_workflows
         self.task_queue = task_queue
         self.identity = identity
         self.workflows = {each.name: each for each in workflows}
@@ -105,6 +110,7 @@ class Engine:
             limits.payload_bytes_max,
             watchdog=watchdog,
             codes=self.runs.codes,
+            interceptors=around_workflows,
         )
         self._sweeper = Sweeper(
             connection.store,
@@ -141,6 +147,7 @@ class Engine:
             commands_max=self._limits.commands_max,
             worker=self.identity,
             vault=self.connection.vault,
+            interceptors=self._around_workflows,
         )
 
     def _new_budgets(self) -> Budgets | None:
@@ -172,6 +179,7 @@ class Engine:
             bounds=self._bounds,
             budgets=self.budgets,
             keyring=self.connection.keyring,
+            inbound=self._around_activities,
         )
 
     def _new_loader(self, randomness: random.Random) -> Loader:

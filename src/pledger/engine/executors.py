@@ -35,9 +35,16 @@ class Executors:
         # attempt: that may be another activity's code.
         self._context = contextvars.copy_context()
 
-    def start(self, attempt: Attempt, args: list[Any], done: Done, code: Callable[..., Any] | None = None) -> None:
+    def start(
+        self,
+        attempt: Attempt,
+        args: list[Any],
+        done: Done,
+        code: Callable[..., Any] | None = None,
+        context: contextvars.Context | None = None,
+    ) -> None:
         """Run the attempt's code; `done` gets it with its result, or with what it raised. code: in place of the
-        activity's function."""
+        activity's function. context: of its thread, in place of a copy of the worker's program's."""
         definition = attempt.definition
         fn = code or definition.fn
         signature = definition.signature
@@ -51,7 +58,7 @@ class Executors:
             case "thread":
                 attempt.cancel_event = threading.Event()
                 attempt.stop = attempt.cancel_event.set
-                context = self._context.copy()
+                context = self._context.copy() if context is None else context
                 context.run(running.set, attempt)
                 call = functools.partial(fn, *positional, **keywords)
                 future = self._loop.run_in_executor(self._threads(), context.run, _call, call)

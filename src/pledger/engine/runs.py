@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from pledger import errors
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from pledger.engine.watchdog import Watchdog
     from pledger.machine.definitions import WorkflowDefinition
     from pledger.machine.identity import RunIdentity
+    from pledger.machine.interception import WorkflowInboundInterceptor
 
 logger = logging.getLogger("pledger.engine")
 
@@ -69,6 +70,7 @@ class Runs:
         payload_bytes_max: int,
         history_events_max: int,
         commands_max: int,
+        interceptors: Sequence[type[WorkflowInboundInterceptor]] = (),
         worker: str,
         vault: Vault,
     ) -> None:
@@ -86,6 +88,7 @@ class Runs:
         self._payload_bytes_max = payload_bytes_max
         self._history_events_max = history_events_max
         self._commands_max = commands_max
+        self._interceptors = interceptors
         self._worker = worker
         self._builder = Builder(codes=codes, task_queue=task_queue, worker=worker, vault=vault)
         self._ready: deque[ActiveRun] = deque()
@@ -110,7 +113,13 @@ class Runs:
     # Coming and going -------------------------------------------------------------------------------------------------
 
     def new_machine(self, definition: WorkflowDefinition, identity: RunIdentity) -> Machine:
-        return Machine(definition, identity, payload_bytes_max=self._payload_bytes_max, commands_max=self._commands_max)
+        return Machine(
+            definition,
+            identity,
+            payload_bytes_max=self._payload_bytes_max,
+            commands_max=self._commands_max,
+            interceptors=self._interceptors,
+        )
 
     def holds(self, owner: int | None) -> bool:
         """Whether `owner` is the session that this worker has now: what an earlier one took belongs to others."""

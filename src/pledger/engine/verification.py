@@ -20,11 +20,12 @@ from pledger.history import payloads, tracebacks
 from pledger.machine.machine import Machine
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from pledger.engine.port.records import RunRow
     from pledger.engine.port.verbs import Store
     from pledger.machine.definitions import WorkflowDefinition
+    from pledger.machine.interception import WorkflowInboundInterceptor
 
 logger = logging.getLogger("pledger.engine")
 
@@ -48,6 +49,7 @@ class Verification:
         *,
         watchdog: Watchdog,
         codes: Mapping[str, str],
+        interceptors: Sequence[type[WorkflowInboundInterceptor]] = (),
     ) -> None:
         self._store = store
         self._definitions = definitions
@@ -57,6 +59,7 @@ class Verification:
         self._payload_bytes_max = payload_bytes_max
         self._watchdog = watchdog
         self._codes = codes
+        self._interceptors = interceptors
         self._waiting: list[int] = []
         self._task: asyncio.Task[None] | None = None
         self.verified = 0
@@ -90,6 +93,7 @@ class Verification:
                     self._payload_bytes_max,
                     self._watchdog,
                     code=self._codes.get(row.workflow_type),
+                    interceptors=self._interceptors,
                 )
                 self.verified += 1
             except errors.StoreUnavailableError:
@@ -114,15 +118,16 @@ async def replay_run(
     watchdog: Watchdog | None = None,
     *,
     code: str | None = None,
+    interceptors: Sequence[type[WorkflowInboundInterceptor]] = (),
 ) -> int:
     """Replay the whole history of a run, page by page, each in a plain callback of the loop; how many events it had.
 
     watchdog: watches each page; None leaves endless code to a debugger. code: the identity of the definition's code: in
-    what that has recorded, values that differ are a difference too.
+    what that has recorded, values that differ are a difference too. interceptors: of the worker.
 
     Raises NondeterminismError at the first difference, CorruptHistoryError for a damaged history.
     """
-    machine = Machine(definition, identity_of(row), payload_bytes_max=payload_bytes_max)
+    machine = Machine(definition, identity_of(row), payload_bytes_max=payload_bytes_max, interceptors=interceptors)
     machine.own_code = code
     reader = HistoryReader(store, row.run_key, row.run_id)
     watch = (Watchdog() if watchdog is None else watchdog).watch

@@ -49,7 +49,7 @@ class RunStarted(Event, tag=1, frozen=True):
     args: the arguments as one JSON array. seed: feeds every draw of the run, and its successors' after a reset.
     deadline_ms: when the run times out, or None. placement: of its activities, where they state none; in exported
     histories it is called `priority`. owner: who answers for it, a person or a team. link: of a run that goes on for
-    another one. parent: of a child.
+    another one. parent: of a child. headers: what interceptors of the client had to say, or None.
     """
 
     workflow_type: str
@@ -61,6 +61,7 @@ class RunStarted(Event, tag=1, frozen=True):
     owner: str | None = None
     link: ChainLink | None = None
     parent: Parent | None = None
+    headers: dict[str, str] | None = None
 
 
 class ActivityCompleted(Event, tag=2, frozen=True):
@@ -168,7 +169,7 @@ class ActivityOptions(msgspec.Struct, array_like=True, frozen=True, gc=False, om
 
 class ScheduleActivity(Event, tag=21, frozen=True):
     """args: JSON array. task_queue None: the run's own. idempotency_key None: the default, from the position.
-    placement None: it stands in its queue as all others do."""
+    placement None: it stands in its queue as all others do. headers: what interceptors of the workflow had to say."""
 
     activity_type: str
     args: bytes
@@ -176,6 +177,7 @@ class ScheduleActivity(Event, tag=21, frozen=True):
     task_queue: str | None = None
     idempotency_key: str | None = None
     placement: Placement | None = None
+    headers: dict[str, str] | None = None
 
 
 class CancelActivity(Event, tag=22, frozen=True):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextvars import Context
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
@@ -22,6 +22,7 @@ from pledger.history.events import Command, ScheduleActivity
 from pledger.history.names import check_id, check_str
 from pledger.history.placement import LimitUse, Priority, place
 from pledger.history.times import utc
+from pledger.machine import interception
 from pledger.machine.callers import where
 from pledger.machine.definitions import ActivityDefinition, StepOptions
 from pledger.machine.family import CancelRequest, ChildWorkflowHandle, Delivery, Family
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
     from pledger.machine.definitions import WorkflowDefinition
     from pledger.machine.draws import Draws
+    from pledger.machine.interception import WorkflowOutboundInterceptor
 
 
 T = TypeVar("T")
@@ -153,6 +155,7 @@ class RunContext:
         self.owner: str | None = None
         self.parent: events.Parent | None = None
         self.family: Family | None = None
+        self.outbound: WorkflowOutboundInterceptor | None = None
         self.cancel_reason: str | None = None
         self._condition_ordinal = 0
         self._refused = 0
@@ -203,6 +206,7 @@ class RunContext:
         idempotency_key: str | None = None,
         priority: Priority | None = None,
         limits: tuple[LimitUse, ...] = (),
+        headers: dict[str, str] | None = None,
     ) -> ActivityHandle[Any]:
         """Schedule one activity. Raises PayloadTooLargeError, and UsageError at the bound of pending activities.
 
@@ -223,12 +227,12 @@ class RunContext:
         scope = current_scope.get() if self.scoped else None
         if scope is not None:
             options = _bounded(options, scope.deadline_ms(), self.now_ms)
-        if priority is None and not limits and self.priority is None:
+        if priority is None and not limits and self.priority is None and headers is None:
             command = ScheduleActivity(activity_type, args, options, task_queue, idempotency_key)
         else:
             stated = self.priority if priority is None else priority.over(self.priority)
             placement = place(stated, limits)
-            command = ScheduleActivity(activity_type, args, options, task_queue, idempotency_key, placement)
+            command = ScheduleActivity(activity_type, args, options, task_queue, idempotency_key, placement, headers)
         handle: ActivityHandle[Any] = ActivityHandle(self, command, decode)
         asked = handle.asked = Asked(command, handle, self.loop.current_path())
         if self.replaying:
@@ -480,15 +484,18 @@ def schedule_call(
     kwargs: dict[str, Any],
     options: StepOptions = _NO_OPTIONS,
     idempotency_key: str | None = None,
+    headers: dict[str, str] | None = None,
 ) -> ActivityHandle[Any] | None:
     """Schedule a call of the activity, its options over those of the definition; None outside of workflow code.
 
-    idempotency_key: over that of the definition.
+    idempotency_key: over that of the definition. headers: of interceptors, where they have been asked.
     """
     loop = asyncio._get_running_loop()  # noqa: SLF001 - as in `current`, written out: this is the hot path
     if type(loop) is not WorkflowLoop:
         return None
     context: RunContext = loop.owner
+    if context.outbound is not None and headers is None:
+        return _intercepted(context.outbound, definition, args, kwargs, options, idempotency_key)
     stated = definition.options if options is _NO_OPTIONS else options.over(definition.options)
     key = definition.idempotency_key
     if key is not None and idempotency_key is None:
@@ -502,7 +509,26 @@ def schedule_call(
         idempotency_key=idempotency_key,
         priority=stated.priority,
         limits=definition.uses(args, kwargs) if definition.limits else (),
+        headers=headers or None,
     )
+
+
+def _intercepted(
+    outbound: WorkflowOutboundInterceptor,
+    definition: ActivityDefinition[Any, Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    options: StepOptions,
+    idempotency_key: str | None,
+) -> ActivityHandle[Any]:
+    """The same by way of the interceptors, which may change the arguments by position, and add headers."""
+
+    def schedule(args: Sequence[Any], headers: dict[str, str] | None) -> ActivityHandle[Any]:
+        handle = schedule_call(definition, tuple(args), kwargs, options, idempotency_key, headers or {})
+        assert handle is not None
+        return handle
+
+    return interception.start_activity(outbound, definition.name, args, schedule)
 
 
 ActivityDefinition.schedule = staticmethod(schedule_call)

@@ -20,17 +20,19 @@ from pledger import errors
 from pledger.history import events, failures, payloads
 from pledger.history.events import Command, Input
 from pledger.history.transition import Transition
-from pledger.machine import family, guards, queries, replay, sealing, signals
+from pledger.machine import family, guards, interception, queries, replay, sealing, signals
 from pledger.machine.context import ActivityHandle, Asked, RunContext
 from pledger.machine.definitions import WorkflowDefinition
 from pledger.machine.generators import stage
 from pledger.machine.identity import RunIdentity
+from pledger.machine.interception import WorkflowInboundInterceptor
 from pledger.machine.leaving import close_all
 from pledger.machine.loop import WorkflowTask
 
 
 class Machine:
-    """One run. commands_max: of one transition, live; None: as many as the code asks for.
+    """One run. interceptors: of its code, the first one outermost; inbound: those of this run. commands_max: of one
+    transition, live; None: as many as the code asks for.
 
     instance: of the workflow's class, where it is one. due: the heap of its timers, (time in ms, event id); those that
     were cancelled too, until they come to the top.
@@ -58,9 +60,12 @@ class Machine:
         *,
         payload_bytes_max: int = payloads.PAYLOAD_BYTES_MAX,
         commands_max: int | None = None,
+        interceptors: Sequence[type[WorkflowInboundInterceptor]] = (),
     ) -> None:
         self.payload_bytes_max = payload_bytes_max
         self.commands_max = commands_max
+        self.interceptors = interceptors
+        self.inbound: WorkflowInboundInterceptor | None = None
         self.definition = definition
         self.identity = identity
         self.last_event = 0
@@ -270,9 +275,14 @@ class Machine:
         args, kwargs = definition.signature.split(args)
         if definition.run_attribute is None:
             self._start = functools.partial(definition.target, *args, **kwargs)
+            if self.interceptors:
+                self._start = interception.main(self, started.headers, definition.target, args, kwargs)
             return
         self.instance = definition.target(*args, **kwargs) if definition.init_takes_args else definition.target()
-        self._start = functools.partial(getattr(self.instance, definition.run_attribute), *args, **kwargs)
+        run_fn = getattr(self.instance, definition.run_attribute)
+        self._start = functools.partial(run_fn, *args, **kwargs)
+        if self.interceptors:
+            self._start = interception.main(self, started.headers, run_fn, args, kwargs)
 
     # An input before an outcome in the same transition may have cancelled the activity or the timer: then nobody waits
     # for it any more, on replay as it was live.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pledger import errors
 from pledger.history import failures
-from pledger.machine import guards
+from pledger.machine import guards, interception
 
 if TYPE_CHECKING:
     from pledger.machine.definitions import Handler
@@ -42,7 +42,10 @@ def answer(machine: Machine, name: str, args: bytes) -> bytes:
 def _ask(machine: Machine, handler: Handler, args: bytes) -> bytes:
     try:
         positional, keywords = handler.signature.split(handler.signature.decode_args(args))
-        found = getattr(machine.instance, handler.attribute)(*positional, **keywords)
+        if machine.inbound is not None:
+            found = interception.query(machine, handler, positional, keywords)
+        else:
+            found = getattr(machine.instance, handler.attribute)(*positional, **keywords)
         return handler.signature.encode_result(found)
     except KeyboardInterrupt:
         raise

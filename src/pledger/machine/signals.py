@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pledger import errors
 from pledger.history import events, failures
+from pledger.machine import interception
 from pledger.machine.closing import fails_run
 from pledger.machine.continuing import ContinueAsNewError
 
@@ -29,6 +30,8 @@ def receive(machine: Machine, signal: events.SignalReceived) -> None:
         _refuse(machine, signal, str(error))
         return
     call = functools.partial(getattr(machine.instance, handler.attribute), *args, **kwargs)
+    if machine.inbound is not None:
+        call = interception.signal(machine, handler, args, kwargs)  # type: ignore[assignment] # called alike
     if handler.is_async:
         task = machine.context.loop.create_task(call(), name=f"signal-{signal.name}")
         machine.context.handlers[task] = signal.name

@@ -1,0 +1,179 @@
+"""Interceptors of workflow code: what stands around a run's method, its handlers, and what it asks for.
+
+They are workflow code themselves: run by the machine, live and on replay, under its guards. Without any nothing here is
+ever called.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pledger.errors import UsageError
+
+if TYPE_CHECKING:
+    from pledger.machine.context import ActivityHandle
+    from pledger.machine.definitions import Handler
+    from pledger.machine.machine import Machine
+
+
+@dataclass
+class ExecuteWorkflowInput:
+    """run_fn: the run method, or the function. headers: those that the run was started with."""
+
+    workflow_type: str
+    run_fn: Callable[..., Any]
+    args: Sequence[Any]
+    headers: Mapping[str, str]
+    _keywords: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+
+@dataclass
+class HandleSignalInput:
+    signal: str
+    args: Sequence[Any]
+    _call: Callable[..., Any] = field(repr=False)
+    _keywords: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+
+@dataclass
+class HandleQueryInput:
+    query: str
+    args: Sequence[Any]
+    _call: Callable[..., Any] = field(repr=False)
+    _keywords: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+
+@dataclass
+class StartActivityInput:
+    """headers: go with the activity to each of its attempts, and stand in the history: nothing secret."""
+
+    activity: str
+    args: Sequence[Any]
+    headers: dict[str, str]
+    _schedule: Callable[[StartActivityInput], ActivityHandle[Any]] = field(repr=False)
+
+
+class WorkflowInboundInterceptor:
+    """What reaches a run. Override what you need, and go on with `self.next`.
+
+    One is made for each run in a worker's memory, and again for each replay. It must do the same each time: the rules
+    of workflow code hold. `workflow.unsafe.is_replaying()` says whether what it does has been done before.
+    """
+
+    def __init__(self, next: WorkflowInboundInterceptor) -> None:  # noqa: A002 - the field's name for it
+        self.next = next
+
+    def init(self, outbound: WorkflowOutboundInterceptor) -> None:
+        """Give `self.next.init(YourOutbound(outbound))` to stand around what the run asks for."""
+        self.next.init(outbound)
+
+    async def execute_workflow(self, input: ExecuteWorkflowInput) -> Any:  # noqa: A002 - as above
+        return await self.next.execute_workflow(input)
+
+    async def handle_signal(self, input: HandleSignalInput) -> None:  # noqa: A002 - as above
+        """Of a plain handler it may not wait: it is done at once."""
+        await self.next.handle_signal(input)
+
+    async def handle_query(self, input: HandleQueryInput) -> Any:  # noqa: A002 - as above
+        """It may not wait, nor act."""
+        return await self.next.handle_query(input)
+
+
+class WorkflowOutboundInterceptor:
+    """What a run asks for."""
+
+    def __init__(self, next: WorkflowOutboundInterceptor) -> None:  # noqa: A002 - as above
+        self.next = next
+
+    def start_activity(self, input: StartActivityInput) -> ActivityHandle[Any]:  # noqa: A002 - as above
+        return self.next.start_activity(input)
+
+
+class _Inbound(WorkflowInboundInterceptor):
+    """The innermost: calls the code."""
+
+    outbound: WorkflowOutboundInterceptor
+
+    def __init__(self) -> None: ...
+
+    def init(self, outbound: WorkflowOutboundInterceptor) -> None:
+        self.outbound = outbound
+
+    async def execute_workflow(self, input: ExecuteWorkflowInput) -> Any:  # noqa: A002 - as above
+        return await input.run_fn(*input.args, **input._keywords)  # noqa: SLF001 - its own
+
+    async def handle_signal(self, input: HandleSignalInput) -> None:  # noqa: A002 - as above
+        found = input._call(*input.args, **input._keywords)  # noqa: SLF001 - its own
+        if found is not None:
+            await found
+
+    async def handle_query(self, input: HandleQueryInput) -> Any:  # noqa: A002 - as above
+        return input._call(*input.args, **input._keywords)  # noqa: SLF001 - its own
+
+
+class _Outbound(WorkflowOutboundInterceptor):
+    def __init__(self) -> None: ...
+
+    def start_activity(self, input: StartActivityInput) -> ActivityHandle[Any]:  # noqa: A002 - as above
+        return input._schedule(input)  # noqa: SLF001 - its own
+
+
+def chain(
+    classes: Sequence[type[WorkflowInboundInterceptor]],
+) -> tuple[WorkflowInboundInterceptor, WorkflowOutboundInterceptor]:
+    """Of one run: the outermost of each direction. The first class stands outermost."""
+    root = _Inbound()
+    inbound: WorkflowInboundInterceptor = root
+    for each in reversed(classes):
+        inbound = each(inbound)
+    inbound.init(_Outbound())
+    return inbound, root.outbound
+
+
+def main(
+    machine: Machine, headers: Mapping[str, str] | None, run_fn: Callable[..., Any], args: Sequence[Any], kwargs: Any
+) -> Callable[[], Any]:
+    """What is to run in place of the run method."""
+    machine.inbound, machine.context.outbound = chain(machine.interceptors)
+    given = ExecuteWorkflowInput(machine.identity.workflow_type, run_fn, args, headers or {}, kwargs)
+    return functools.partial(machine.inbound.execute_workflow, given)
+
+
+def signal(machine: Machine, handler: Handler, args: Sequence[Any], kwargs: Any) -> Callable[[], Any]:
+    """The call of a signal's handler: of an async one a coroutine function, of a plain one a plain function."""
+    inbound, call = machine.inbound, getattr(machine.instance, handler.attribute)
+    assert inbound is not None
+    run = functools.partial(inbound.handle_signal, HandleSignalInput(handler.name, args, call, kwargs))
+    return run if handler.is_async else functools.partial(_at_once, run, f"the signal {handler.name!r}")
+
+
+def query(machine: Machine, handler: Handler, args: Sequence[Any], kwargs: Any) -> Any:
+    inbound, call = machine.inbound, getattr(machine.instance, handler.attribute)
+    assert inbound is not None
+    run = functools.partial(inbound.handle_query, HandleQueryInput(handler.name, args, call, kwargs))
+    return _at_once(run, f"the query {handler.name!r}")
+
+
+def _at_once(run: Callable[[], Any], what: str) -> Any:
+    """What a coroutine gives that does not wait."""
+    coroutine = run()
+    try:
+        coroutine.send(None)
+    except StopIteration as done:
+        return done.value
+    coroutine.close()
+    raise UsageError(f"an interceptor waits at {what}, whose handler is a plain function and done at once")
+
+
+def start_activity(
+    outbound: WorkflowOutboundInterceptor,
+    activity: str,
+    args: Sequence[Any],
+    schedule: Callable[[Sequence[Any], dict[str, str] | None], ActivityHandle[Any]],
+) -> ActivityHandle[Any]:
+    """schedule: does it, with the arguments and the headers that are left in the end."""
+    given = StartActivityInput(activity, args, {}, lambda last: schedule(last.args, last.headers or None))
+    return outbound.start_activity(given)
