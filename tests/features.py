@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from pledger import activity, workflow
-from pledger.client import Client, WorkflowHandle, connect
+from pledger.client import Client, connect
 
 
 def _has(owner: object, *names: str) -> Callable[[], bool]:
@@ -37,7 +37,6 @@ MISSING: Final[dict[str, Callable[[], bool]]] = {
     "dynamic signal handlers": _has(workflow, "set_signal_handler"),
     "effects": _takes(activity.defn, "readback"),
     "expressions in definitions": _is_there("pledger.dialects"),
-    "reset": _has(WorkflowHandle, "reset"),
     "sagas": _is_there("pledger.patterns.saga", "pledger.patterns.sagas"),
     "schedules": _is_there("pledger.ops.schedules"),
     "search": _is_there("pledger.ops.search"),

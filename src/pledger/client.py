@@ -14,6 +14,7 @@ from pledger.engine import listing, operators, pausing, starting
 from pledger.engine.ids import new_run_id
 from pledger.engine.port.answers import Answer, Existing, Started
 from pledger.engine.port.operations import IdConflictPolicy, StartRun
+from pledger.engine.resetting import Repetition, ResetReapplyType
 from pledger.handle import QUERY_TIMEOUT, WorkflowHandle
 from pledger.history import payloads, transition
 from pledger.history.calls import encode_call
@@ -34,6 +35,8 @@ from pledger.views import (
     LimitSummary,
     PauseSummary,
     QueueSummary,
+    ResetPlan,
+    ResetSummary,
     RunSummary,
     WorkerSummary,
     dependency_summary,
@@ -59,6 +62,10 @@ __all__ = [
     "LimitSummary",
     "PauseSummary",
     "QueueSummary",
+    "Repetition",
+    "ResetPlan",
+    "ResetReapplyType",
+    "ResetSummary",
     "RunSummary",
     "WorkerSummary",
     "WorkflowHandle",

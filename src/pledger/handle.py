@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypedDict, TypeVar, Unpack, cast
 
 from pledger import errors
-from pledger.engine import asking, blocks, completing, ending, pausing
+from pledger.engine import asking, blocks, completing, ending, pausing, resetting
 from pledger.engine.kept import afterwards, check_kept, in_words
-from pledger.engine.port.answers import Reply
+from pledger.engine.operators import person
+from pledger.engine.port.answers import Reply, Started
 from pledger.engine.port.operations import Send, inbox_room
 from pledger.engine.port.records import PlaceRow, RunRow, RunStatus
+from pledger.engine.resetting import ResetReapplyType
 from pledger.history import events, failures, payloads
 from pledger.history.calls import encode_call
 from pledger.history.events import Command
@@ -32,8 +35,11 @@ from pledger.views import (
     Description,
     History,
     PauseSummary,
+    ResetPlan,
     dependency_summary,
     pause_summary,
+    reset_plan,
+    reset_summary,
     run_summary,
 )
 
@@ -54,6 +60,14 @@ class _End(NamedTuple):
     command: Command | None
     reason: str | None
     run_id: str
+
+
+class ResetOptions(TypedDict, total=False):
+    """How a run is reset, see `WorkflowHandle.reset`."""
+
+    reason: str
+    reapply: ResetReapplyType
+    by: str | None
 
 
 class WorkflowHandle(Generic[T]):
@@ -110,10 +124,13 @@ class WorkflowHandle(Generic[T]):
                 self.run_id = told.run_id
             if not isinstance(told, RunRow):
                 return self._conclude(*told)
-            if told.status != "continued_as_new":
+            was_ended = told.status == "terminated" and not is_named  # by a reset, which another run goes on for?
+            if told.status != "continued_as_new" and not was_ended:
                 return await self._outcome(told)
             successor = await connection.store.read_current(run_key)
-            if not follow_runs:
+            if was_ended and successor.run_key == told.run_key:
+                return await self._outcome(told)
+            if not follow_runs and not was_ended:
                 raise errors.WorkflowContinuedAsNewError(
                     f"{in_words(told)} has continued as new; run {successor.run_id} is the newest of its chain",
                     workflow_id=told.workflow_id,
@@ -238,6 +255,41 @@ class WorkflowHandle(Generic[T]):
             if await ending.terminate(self._connection, row, reason):
                 return
 
+    async def reset(self, event_id: int, **options: Unpack[ResetOptions]) -> WorkflowHandle[T]:
+        """Go on from this event in a new run, whose handle is given; if the run is open, it is ended.
+
+        event_id: the last event that counts; in the midst of what the code asked for, the last input before that does.
+        What is recorded up to there is not done again, ids and random values stay, and activities that were pending
+        are attempted again under the keys that they had. `plan_reset` tells what else would be repeated.
+        reapply: which messages that came after the point the new run is given again; signals by default.
+        reason, by: why, and who asks for it (user@host by default). Both runs show it.
+        Raises UsageError for an event that the history has not, NoLongerKeptError once retention has removed it,
+        CorruptHistoryError for one behind the damage of a damaged history.
+        """
+        reapply = options.get("reapply", ResetReapplyType.SIGNAL)
+        draft = functools.partial(resetting.draft_reset, event_id=event_id, reapply=reapply)
+        return await self._go_on(draft, options.get("reason", ""), options.get("by"))
+
+    async def redrive(self, *, reason: str = "", by: str | None = None) -> WorkflowHandle[T]:
+        """Have a run that ended badly go on in a new run, from the last point before that; its handle is given.
+
+        Of a failed run the activity that failed it is attempted again, with as many attempts as at first and under the
+        same key; a cancelled one goes on as if nobody had asked it, one that was terminated or has timed out where it
+        stood, with as much time as it had at first. Signals that came after the point are given again.
+        Raises RunClosedError for a run that ended well, UsageError for one that is open, NoLongerKeptError.
+        """
+        return await self._go_on(resetting.draft_redrive, reason, by)
+
+    async def plan_reset(self, event_id: int, *, reapply: ResetReapplyType = ResetReapplyType.SIGNAL) -> ResetPlan:
+        """What `reset` would do; nothing is changed. Raises as `reset`."""
+        base = await resetting.read_base(self._connection.store, await self._row())
+        return reset_plan(resetting.draft_reset(base, event_id, reapply))
+
+    async def plan_redrive(self) -> ResetPlan:
+        """What `redrive` would do; nothing is changed. Raises as `redrive`."""
+        base = await resetting.read_base(self._connection.store, await self._row())
+        return reset_plan(resetting.draft_redrive(base))
+
     async def pause(self, reason: str = "", *, by: str | None = None) -> PauseSummary:
         """Have the run stand still until `resume`. As `Client.pause`, for this run alone.
 
@@ -290,6 +342,7 @@ class WorkflowHandle(Generic[T]):
             places=tuple(places),
             dependencies=await self._holding_up(row.namespace, places),
             parent=None if parent is None else run_summary(parent),
+            resets=tuple(map(reset_summary, await store.read_resets(row.run_key))),
         )
 
     async def _holding_up(self, namespace: str, places: list[PlaceRow]) -> dict[str, DependencySummary]:
@@ -308,6 +361,23 @@ class WorkflowHandle(Generic[T]):
         if history.damage is not None and not until_damage:
             raise history.damage
         return history
+
+    async def _go_on(
+        self, draft: Callable[[resetting.Base], resetting.Draft], reason: str, by: str | None
+    ) -> WorkflowHandle[T]:
+        connection = self._connection
+        reason = clean(reason, "the reason of a reset")
+        by = clean(by or person(), "who asks for a reset")
+        entropy = connection.entropy(10)  # one run, however often it is tried
+        while True:
+            base = await resetting.read_base(connection.store, await self._row())
+            operation = draft(base).operation(await connection.now_ms(), entropy, reason, by)
+            answer = await connection.committer.write(operation)
+            if isinstance(answer, Started):
+                connection.terminated(operation.newest_key)
+                connection.tell_workers()
+                keys = (answer.run_key, answer.chain_key)
+                return WorkflowHandle(self._client, self.workflow_id, operation.run_id, self._definition, *keys)
 
     # Inside -----------------------------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from datetime import timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, Unpack, overload
 
 from pledger.client import (
     CancelVerdict,
@@ -25,12 +25,15 @@ from pledger.client import (
     LimitSummary,
     PauseSummary,
     QueueSummary,
+    ResetPlan,
+    ResetReapplyType,
     RunSummary,
     WorkflowHandle,
     connect,
 )
 from pledger.completions import TOKEN_KEEP
 from pledger.errors import StoreError, UsageError
+from pledger.handle import ResetOptions
 from pledger.history import payloads
 from pledger.machine import guards
 from pledger.machine.definitions import ActivityDefinition
@@ -284,6 +287,20 @@ class SyncHandle:
 
     def terminate(self, reason: str = "") -> None:
         self._wait(self._handle.terminate(reason))
+
+    def reset(self, event_id: int, **options: Unpack[ResetOptions]) -> SyncHandle:
+        return SyncHandle(self._client, self._wait(self._handle.reset(event_id, **options)))
+
+    def redrive(self, *, reason: str = "", by: str | None = None) -> SyncHandle:
+        return SyncHandle(self._client, self._wait(self._handle.redrive(reason=reason, by=by)))
+
+    def plan_reset(self, event_id: int, *, reapply: ResetReapplyType = ResetReapplyType.SIGNAL) -> ResetPlan:
+        plan: ResetPlan = self._wait(self._handle.plan_reset(event_id, reapply=reapply))
+        return plan
+
+    def plan_redrive(self) -> ResetPlan:
+        plan: ResetPlan = self._wait(self._handle.plan_redrive())
+        return plan
 
     def pause(self, reason: str = "", *, by: str | None = None) -> PauseSummary:
         pause: PauseSummary = self._wait(self._handle.pause(reason, by=by))

@@ -21,12 +21,15 @@ from pledger.engine.port.records import (
     Message,
     PlaceRow,
     QueueRow,
+    ResetRow,
     RunRow,
     RunStatus,
     SessionRow,
     TaskRow,
 )
+from pledger.engine.resetting import Draft, Repetition
 from pledger.history import payloads, view
+from pledger.history.events import SignalReceived
 from pledger.history.placement import LimitRule
 from pledger.history.state import OpenPhase, RunState
 from pledger.history.times import utc
@@ -58,6 +61,34 @@ class PauseSummary:
     rate: float | None = None
     backlog: int = 0
     released: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ResetSummary:
+    """That the run `run_id` goes on from the run `base_run_id`, after its event `event_id`. how: "reset" or "redrive".
+    reason, by, at: why, who asked for it, and when (UTC)."""
+
+    run_id: str
+    base_run_id: str
+    event_id: int
+    how: str
+    reason: str
+    by: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ResetPlan:
+    """What a reset or a redrive would do. event_id: the last event that counts. open_run_id: the run that it would end,
+    or None. repetitions: what has begun in the run before and may be done again. reapplied: messages that the new run
+    is given again, in their order: the name of a signal, or "cancel"."""
+
+    how: str
+    run_id: str
+    event_id: int
+    open_run_id: str | None
+    repetitions: tuple[Repetition, ...]
+    reapplied: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +270,8 @@ class Description:
     queues). owner: the worker that holds it, or None. due: when it goes on by itself, or None when only a message can
     wake it. inbox: messages not yet in its history. workers: all of this ledger. now: the store's time. pauses: those
     that hold it. places: where its activities stand that wait for a turn or within a limit. dependencies: those
-    that hold up activities of it, by name. parent: the run that started it, of a child."""
+    that hold up activities of it, by name. parent: the run that started it, of a child. resets: where it goes on from
+    another run, and which go on from it."""
 
     summary: RunSummary
     history: History
@@ -258,6 +290,7 @@ class Description:
     places: tuple[PlaceRow, ...] = ()
     dependencies: Mapping[str, DependencySummary] = field(default_factory=dict)
     parent: RunSummary | None = None
+    resets: tuple[ResetSummary, ...] = ()
 
     @property
     def waiting_for(self) -> WaitingFor | None:
@@ -356,6 +389,22 @@ def pause_summary(pause: Pause) -> PauseSummary:
         pause.rate,
         pause.backlog,
         pause.released,
+    )
+
+
+def reset_summary(row: ResetRow) -> ResetSummary:
+    return ResetSummary(row.run_id, row.base_run_id, row.event_id, row.how, row.reason, row.by, utc(row.reset_ms))
+
+
+def reset_plan(draft: Draft) -> ResetPlan:
+    newest = draft.base.newest
+    return ResetPlan(
+        draft.how,
+        draft.base.row.run_id,
+        max(1, draft.cut.event_id),
+        newest.run_id if newest.status == "running" else None,
+        tuple(draft.repetitions()),
+        tuple(each.name if isinstance(each, SignalReceived) else "cancel" for each in draft.reapplied),
     )
 
 

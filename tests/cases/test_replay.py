@@ -271,6 +271,51 @@ async def test_RPL_05_ties_come_in_the_order_of_the_arguments(ledger: Ledger) ->
         assert await client.execute_workflow(ties, id="order-1") == ["c", "b", "a"]
 
 
+# RPL-07 ---------------------------------------------------------------------------------------------------------------
+
+
+@activity.defn
+async def pay(key: str) -> str:
+    return key
+
+
+@activity.defn
+async def mail(key: str) -> str:
+    return key
+
+
+@workflow.defn
+async def pays_and_mails() -> list[str]:
+    paid = await pay(str(workflow.uuid4()))
+    await workflow.sleep(0.01)
+    return [paid, await mail(str(workflow.uuid4()))]
+
+
+@CACHES
+async def test_RPL_07_a_reset_keeps_the_seed_of_the_part_that_is_replayed(ledger: Ledger, cached: int) -> None:
+    async with ledger.connect() as client, ledger.worker(client, pays_and_mails, pay, mail, max_cached_runs=cached):
+        first = await client.start_workflow(pays_and_mails, id="order-1")
+        paid, mailed = await first.result()
+        history = await first.history()
+        timer = next(each.event_id for each in history.events if each.type == "TimerStarted")
+        seen, handle = [], first
+        for _ in range(2):
+            handle = await handle.reset(timer)
+            again = await handle.result()
+            # The id of before the point is the one that was recorded, and nobody was paid once more.
+            assert again[0] == paid
+            seen.append(again[1])
+            reset = await handle.history()
+            assert [each.type for each in reset.events].count("ActivityCompleted") == 2
+            assert reset.events[1].attributes["args"] == [paid]
+            # Whatever is drawn after the point is the same in every later replay of the run.
+            for _ in range(2):
+                assert replay(reset, pays_and_mails) == len(reset.events)
+            assert asked_again(reset, pays_and_mails) == recorded_commands(reset)
+        # The same seed, and so the same at the same place: what the outside knows by this id is not done twice.
+        assert seen == [mailed, mailed]
+
+
 # RPL-08 ---------------------------------------------------------------------------------------------------------------
 
 

@@ -29,7 +29,7 @@ from pledger.engine.port.operations import (
 from pledger.engine.port.records import AttemptRecord, RunRow, TaskRow
 from pledger.history import chains
 from pledger.history.transition import StoredTransition
-from tests.conformance.harness import NOW, Ledger
+from tests.conformance.harness import NOW, Ledger, reset
 
 
 class Builder:
@@ -183,6 +183,29 @@ class Builder:
         expected = max(0, row.last_event + event)
         head = b"another!" if is_other else row.head
         return _always(Terminate(row.run_key, expected, head, transition, row.last_event + 1, self.now_ms))
+
+    async def _reset(self, seen: list[Any], number: int, newest: int, *rest: Any) -> Any:
+        event, kept, revive, tasks = rest
+        base = await self._row(seen, number)
+        if base is None:
+            return None
+        of_chain = [key for key, chain in zip(self.runs, self.chains, strict=True) if chain == base.chain_key]
+        last = await self.store.read_run(of_chain[-1 - newest if newest < len(of_chain) else -1])
+        history = [each for each in await self.store.read_history(base.run_key) if each.first_event_id <= kept]
+        seen += [last, history]
+        operation = reset(
+            base,
+            last,
+            base_event=max(0, base.last_event + event),
+            closing=self._transition(last.last_event + 1) if last.status == "running" else None,
+            run_id=f"reset '{self._serial}' of {number}",
+            kept=2 * len(history),
+            head=history[-1].checksum if history else bytes(8),
+            tasks=self._task_rows(base, [each for each in tasks if each[1] == "queued"]),
+            revive=revive,
+            time_ms=self.now_ms,
+        )
+        return lambda: msgspec.structs.replace(operation)
 
     async def _put(self, seen: list[Any], number: int, fence: int, task: Any, attempts: Any) -> Any:
         row = await self._row(seen, number)

@@ -17,7 +17,7 @@ from pledger.engine.port.answers import Reply
 from pledger.engine.port.circuit import Tally
 from pledger.engine.port.dependencies import Ask, Stated
 from pledger.engine.port.lanes import Bounds, Served
-from pledger.engine.port.operations import Append, Operation, StartRun
+from pledger.engine.port.operations import Append, Operation, ResetRun, StartRun
 from pledger.engine.port.pauses import Scope
 from pledger.engine.port.records import OUTSIDE, Condition
 from pledger.engine.port.retention import FROM_THE_START
@@ -65,6 +65,7 @@ class Side(Builder):
                 await store.read_tasks(run_key),
                 await store.read_places(run_key),
                 await store.read_attempts(run_key),
+                await store.read_resets(run_key),
                 await store.read_inbox(self.chains[number]),
                 await store.read_undelivered(self.chains[number]),
                 [await store.read_message(self.chains[number], each) for each in IDS],
@@ -132,7 +133,7 @@ class Side(Builder):
         operations = [make() for make in made]
         answers = await self.store.commit(operations) if operations else []
         for operation, answer in zip(operations, answers, strict=True):
-            if type(answer).__name__ == "Started" and isinstance(operation, StartRun):
+            if type(answer).__name__ == "Started" and isinstance(operation, StartRun | ResetRun):
                 if answer.run_key in self.runs:  # type: ignore[union-attr]
                     continue  # a start that was asked for again
                 self.runs.append(answer.run_key)  # type: ignore[union-attr]
@@ -279,7 +280,7 @@ def _budget(ratio: float) -> BudgetRule:
     return BudgetRule(ratio, 100.0, 1_000, 0.5, 3, 5, 20)
 
 
-_RUN_FIELDS: Final = frozenset({"run_key", "ended", "paused", "successor"})
+_RUN_FIELDS: Final = frozenset({"run_key", "base_key", "ended", "paused", "successor"})
 #: Numbers that a store gives to what is known by something else.
 _PRIVATE: Final = frozenset({"message_key", "pause_key", "request_key"})
 

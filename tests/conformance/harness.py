@@ -15,7 +15,7 @@ import pytest
 from pledger.engine.port.answers import Answer, Reply, Started
 from pledger.engine.port.lane_text import lane_of
 from pledger.engine.port.lanes import Bounds, Claim, Served
-from pledger.engine.port.operations import Append, FinishTask, Operation, Send, StartRun, Terminate
+from pledger.engine.port.operations import Append, FinishTask, Operation, ResetRun, Send, StartRun, Terminate
 from pledger.engine.port.records import Outlook, Request, RunRow, TaskRow
 from pledger.engine.port.verbs import Store
 from pledger.history.placement import LimitRule, Placement
@@ -50,6 +50,7 @@ TABLES = (
     *("slot", "bucket", "turn", "limit_rule"),
     "dependency",
     *("piece", "piece_use"),
+    "reset",
 )
 
 
@@ -206,6 +207,36 @@ def terminate(run: RunRow, **changes: Any) -> Terminate:
         "time_ms": NOW,
     }
     return Terminate(**fields | changes)
+
+
+def reset(base: RunRow, newest: RunRow | None = None, **changes: Any) -> ResetRun:
+    """All of the history of `base`, which is the newest run of its workflow id if no other one is."""
+    newest = newest or base
+    is_open = newest.status == "running"
+    fields: dict[str, Any] = {
+        "namespace": base.namespace,
+        "workflow_id": base.workflow_id,
+        "base_key": base.run_key,
+        "base_event": base.last_event,
+        "base_head": base.head,
+        "newest_key": newest.run_key,
+        "newest_event": newest.last_event,
+        "newest_head": newest.head,
+        "closing": step(newest.last_event + 1, b"reset") if is_open else None,
+        "run_id": f"after-{newest.run_id}",
+        "kept": base.last_event,
+        "head": base.head,
+        "inputs": b"inputs",
+        "tasks": (),
+        "revive": True,
+        "time_ms": NOW,
+        "base_run_id": base.run_id,
+        "event_id": max(1, base.last_event),
+        "how": "reset",
+        "reason": "it's wrong",
+        "by": "me",
+    }
+    return ResetRun(**fields | changes)
 
 
 def signal(run: RunRow, message_id: str = "m-1", **changes: Any) -> Send:

@@ -114,6 +114,15 @@ class Dice(random.Random):
                 ("block", number, off, self.choice(CODES), self.tasks()),
                 ("confirm", number, off),
                 ("terminate", number, off, self.random() < 0.1),
+                (
+                    "reset",
+                    number,
+                    self.choice((0, 0, 0, 1)),  # how far from the newest run of its chain
+                    self.choice((0, 0, 0, -1)),
+                    self.randrange(8),
+                    self.random() < HALF,
+                    self.tasks(),
+                ),
                 ("put", number, off, (self.randint(1, 3), "queued", *self.task()[2:]), self.attempts()),
                 ("finish", number, self.number(), off, self.random() < HALF, self.task(), self.attempts()),
                 ("expire", number, self.number(), off, self.off(), self.attempts()),
@@ -122,7 +131,7 @@ class Dice(random.Random):
                 ("log", number, self.attempts()),
                 self.send(),
             ),
-            (2, 8, 3, 1, 1, 0.2, 3, 3, 1, 2, 2, 1, 4),
+            (2, 8, 3, 1, 1, 0.2, 0.7, 3, 3, 1, 2, 2, 1, 4),
         )[0]
 
     def send(self) -> Step:

@@ -97,6 +97,7 @@ def test_every_command_on_both_stores(ledger: Ledger, run: Run, tmp_path: Path) 
         run("signal", "order-1", "approve", '"ada"')
         assert run("start", "Approval", '"o1"', "--id", "order-1", "--wait")["result"] == "o1 is booked"
         end_and_replay(run, tmp_path)
+        go_back_and_on(run)
         take_away(ledger, run, tmp_path)
         complete_from_outside(run)
     assert run.used == COMMANDS  # type: ignore[attr-defined]
@@ -165,9 +166,23 @@ def next_token(count: int) -> str:
     return TOKENS[count - 1]
 
 
+def go_back_and_on(run: Run) -> None:
+    planned = run("reset", "order-1", "--event", "1", "--dry-run")
+    assert [each["activity_type"] for each in planned["repetitions"]] == ["book"]
+    assert (planned["new_run_id"], planned["reapplied"]) == (None, ["approve"])
+    done = run("reset", "order-1", "--event", "1", "--reason", "a look at it", "--yes")
+    assert run("start", "Approval", '"o1"', "--id", "order-1", "--wait")["result"] == "o1 is booked"
+    [link] = run("show", "order-1")["resets"]
+    assert (link["run_id"], link["base_run_id"], link["reason"]) == (done["new_run_id"], done["run_id"], "a look at it")
+    run("redrive", "order-1", "--yes", code=7)
+    redriven = run("redrive", "order-2", "--yes")
+    assert run("show", "order-2")["resets"][0]["how"] == "redrive"
+    run("terminate", redriven["new_run_id"])
+
+
 def take_away(ledger: Ledger, run: Run, directory: Path) -> None:
     assert run("export", str(directory / "all.jsonl"))
-    assert (directory / "all.jsonl").read_text(encoding="utf-8").count("\n") == 3
+    assert (directory / "all.jsonl").read_text(encoding="utf-8").count("\n") == 5
     if ledger.url.startswith("sqlite"):
         assert run("backup", str(directory / "copy.db"))
     else:

@@ -9,15 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from pledger import Secret
-from pledger.client import History
+from pledger.client import History, ResetReapplyType
 from pledger.engine.limits import Limits
 from pledger.testing import Caller, replay
 from pledger.testing.journal import Then
-from tests.histories import blocks, models, shop
+from tests.histories import blocks, models, resets, shop
 from tests.histories import families as f
 from tests.histories import workflows as w
 
 FOLDER = Path(__file__).parent
+#: Not who records it, and where.
+OPERATOR = "ada@ops"
 
 
 @dataclass(frozen=True)
@@ -127,6 +129,32 @@ async def answer(caller: Caller) -> None:
     await caller.signal(blocks.Phases.say, "yes", message_id="answer")
 
 
+async def send_and_fail(caller: Caller) -> None:
+    await asyncio.sleep(10)
+    await caller.signal(resets.Parcel.send_to, "the docks", message_id="address")
+    await caller.outcome()
+
+
+async def redrive(caller: Caller) -> None:
+    await send_and_fail(caller)
+    await caller.redrive("they are at home now", by=OPERATOR)
+
+
+async def reset_to_the_start(caller: Caller) -> None:
+    await send_and_fail(caller)
+    await caller.reset(1, reason="the wrong number", by=OPERATOR)
+
+
+async def reset_a_reset_run(caller: Caller) -> None:
+    """The first one to before the message, which is left out; then that one to between two outcomes."""
+    await send_and_fail(caller)
+    await caller.reset(5, reason="the wrong address", reapply=ResetReapplyType.NONE, by=OPERATOR)
+    await asyncio.sleep(10)
+    await caller.signal(resets.Parcel.send_to, "the mill", message_id="another")
+    await caller.outcome()
+    await caller.reset(4, reason="the wrong parcel", by=OPERATOR)
+
+
 CASES = [
     Case("sequence", w.sequence, (3,)),
     Case("fan-out", w.fan_out, (4,)),
@@ -173,6 +201,9 @@ CASES = [
     Case("continued-as-new", w.Rounds, (2, []), hand_out_four),
     Case("successor", w.Rounds, (2, []), hand_out_four, segment=2),
     Case("shielded-clean-up", w.shielded_clean_up, (), cancel_twice),
+    Case("redriven", resets.Parcel, (), redrive, activities=resets.ACTIVITIES),
+    Case("reset-to-the-start", resets.Parcel, (), reset_to_the_start, activities=resets.ACTIVITIES),
+    Case("reset-twice", resets.Parcel, (), reset_a_reset_run, activities=resets.ACTIVITIES),
     Case("steps-in-transactions", shop.steps_in_transactions, (["chair", "table", "bed"],), activities=shop.ACTIVITIES),
     Case("secrets-by-reference", shop.secrets_by_reference, (Secret("bank-key"),), activities=shop.ACTIVITIES),
     Case("deadlines", blocks.deadlines),

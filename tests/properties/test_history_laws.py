@@ -43,6 +43,8 @@ OPTIONS = st.builds(
     st.none() | NUMBERS,
     st.none() | POLICIES,
     st.sampled_from(["try", "wait", "abandon"]),
+    st.none() | NUMBERS,
+    st.none() | NUMBERS,
 )
 
 
@@ -57,6 +59,7 @@ def _values(type_: Any) -> st.SearchStrategy[Any]:
         dict[str, str]: st.dictionaries(TEXT, TEXT, max_size=2),
         bool: st.booleans(),
         type(None): st.none(),
+        tuple[tuple[str, str, str], ...]: st.lists(st.tuples(TEXT, TEXT, TEXT), max_size=2).map(tuple),
     }
     return known[type_] if type_ in known else st.one_of([_values(each) for each in get_args(type_)])
 

@@ -205,6 +205,8 @@ BY_CLIENT: Final[dict[str, Callable[[Client, Any], Awaitable[object]]]] = {
     "signal message_id": told("signal", "hurry", option="message_id"),
     "cancel reason": told("cancel"),
     "terminate reason": told("terminate"),
+    "reset event": lambda client, value: client.handle("order-1").reset(value),
+    **{f"reset {name}": told("reset", 1, option=name) for name in ("reason", "by", "reapply")},
     "pause reason": told("pause"),
     "pause by": told("pause", option="by"),
 }

@@ -13,7 +13,7 @@ from pledger.testing import Caller, Simulation
 from pledger.testing.journal import Beside, Then
 from tests.reference import crowded as c
 from tests.reference import depending as d
-from tests.reference import families, scoped
+from tests.reference import families, resetting, scoped
 from tests.reference import further as f
 from tests.reference import handed_out as h
 from tests.reference import rolling as r
@@ -119,6 +119,15 @@ async def deliver(caller: Caller) -> None:
         await asyncio.sleep(caller.dice.random() * 3)
 
 
+async def note_three(caller: Caller) -> None:
+    for n in range(3):
+        if not await caller.signal(resetting.Errand.note, f"note {n}", message_id=f"note-{n}"):
+            return
+        await asyncio.sleep(caller.dice.random() * 2)
+    if caller.dice.random() < 0.3:
+        await caller.cancel("changed my mind")
+
+
 CASES = [
     Case("sequence", w.sequence, (5,)),
     Case("fan-out", w.fan_out, (8,)),
@@ -201,6 +210,17 @@ CROWDED = [
     Case("crowd", c.crowd, (9,)),
 ]
 
+#: Of `resetting.py`, the same. An operator may end any run of them, to have another one go on.
+RESETTING = [
+    Case(
+        "errand",
+        resetting.Errand,
+        ("errand",),
+        note_three,
+        frozenset({"completed", "failed", "cancelled", "terminated"}),
+    ),
+]
+
 #: Of `shop.py`, the same. The last one takes a ledger whose database has tables of others too.
 SHOP = [
     Case("selling", s.selling, (2,)),
@@ -249,9 +269,8 @@ def every_run_ends_as_it_may(sim: Simulation) -> list[str]:
         if row.workflow_type in families.OF_CHILDREN:
             continue  # a child: what its parent makes of its end is the parent's case
         name = row.workflow_id.rpartition("-")[0]
-        case = next(
-            each for each in [*CASES, *FURTHER, *ROLLING, *DEPENDING, *CROWDED, *SHOP, *HANDED_OUT] if each.name == name
-        )
+        every = [*CASES, *FURTHER, *ROLLING, *DEPENDING, *CROWDED, *RESETTING, *SHOP, *HANDED_OUT]
+        case = next(each for each in every if each.name == name)
         if row.status not in case.ends and row.run_key not in sim.auditor.parked:
             found.append(f"{row.workflow_id} ended as {row.status}")
     return found

@@ -13,13 +13,14 @@ import pytest
 from pledger.engine.ahead import Pace
 from pledger.history import secret
 from pledger.testing import Faults, Simulation
-from tests.reference import activities, crowded, depending, further, handed_out, rolling, shop, workflows
+from tests.reference import activities, crowded, depending, further, handed_out, resetting, rolling, shop, workflows
 from tests.reference.cases import (
     CASES,
     CROWDED,
     DEPENDING,
     FURTHER,
     HANDED_OUT,
+    RESETTING,
     ROLLING,
     SHOP,
     Case,
@@ -48,7 +49,7 @@ def prepare(seed: int, faults: Faults | None = None, cases: Sequence[Case] = (),
     is_limited = any(each.workflow is further.rationed for each in drawn)
     parts = [
         part
-        for part in (rolling, depending, crowded, shop, handed_out)
+        for part in (rolling, depending, crowded, resetting, shop, handed_out)
         if any(each.workflow in part.WORKFLOWS for each in drawn)
     ]
     further_activities = [each for each in further.ACTIVITIES if is_limited or not each.limits]
@@ -117,6 +118,5 @@ def claim_ahead(self: Pace, at_s: float, slots: int) -> int:
 
 
 def case(name: str) -> Case:
-    return next(
-        each for each in [*CASES, *FURTHER, *ROLLING, *DEPENDING, *CROWDED, *SHOP, *HANDED_OUT] if each.name == name
-    )
+    every = [*CASES, *FURTHER, *ROLLING, *DEPENDING, *CROWDED, *RESETTING, *SHOP, *HANDED_OUT]
+    return next(each for each in every if each.name == name)

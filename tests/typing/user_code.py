@@ -10,7 +10,7 @@ from typing import Any, assert_type
 
 import pledger
 from pledger import SyncClient, Worker, activity, connect, workflow
-from pledger.client import WorkflowHandle
+from pledger.client import ResetReapplyType, WorkflowHandle
 from pledger.testing import environment
 
 SOON = timedelta(seconds=30)
@@ -130,6 +130,8 @@ async def main() -> None:
         assert_type(await client.start_workflow(Order, "here", id="order-8"), WorkflowHandle[Any])
         assert_type(await client.start_workflow("Order", "here", id="order-8"), WorkflowHandle[Any])
         assert_type(await client.start_workflow(Order.run, "here", id="order-8"), WorkflowHandle[list[str]])
+        assert_type(await handle.reset(3, reason="a bug", reapply=ResetReapplyType.NONE), WorkflowHandle[int])
+        assert_type(await handle.redrive(reason="once more"), WorkflowHandle[int])
         await client.start_workflow(fulfil, 7)  # type: ignore[call-overload]
         await client.start_workflow(fulfil, 7, id="order-7", timeout=SOON)  # type: ignore[call-overload]
 

@@ -20,6 +20,7 @@ from pledger.cli.messages import query, signal
 from pledger.cli.pausing import pause, paused, resume
 from pledger.cli.queues import limits, queues
 from pledger.cli.replay import replay
+from pledger.cli.resets import redrive, reset
 from pledger.cli.retention import export, prune_runs
 from pledger.cli.show import show
 from pledger.cli.start import start
@@ -49,6 +50,8 @@ app.command(context_settings=_TAKES_JSON)(signal)
 app.command(context_settings=_TAKES_JSON)(query)
 app.command()(cancel)
 app.command()(terminate)
+app.command()(reset)
+app.command()(redrive)
 app.command()(pause)
 app.command()(resume)
 app.command()(paused)

@@ -13,7 +13,16 @@ from pledger import errors
 from pledger.cli.exits import exit_of
 from pledger.cli.timeline import Entry
 from pledger.cli.waits import Wait, owner_and_deadline
-from pledger.client import DependencySummary, Description, LimitSummary, PauseSummary, QueueSummary, RunSummary
+from pledger.client import (
+    DependencySummary,
+    Description,
+    LimitSummary,
+    PauseSummary,
+    QueueSummary,
+    ResetPlan,
+    ResetSummary,
+    RunSummary,
+)
 from pledger.engine.port.records import AttemptRecord, Message, PlaceRow
 from pledger.history import failures
 from pledger.history.failures import Failure
@@ -121,6 +130,41 @@ def dependency(found: DependencySummary) -> dict[str, Any]:
     }
 
 
+def reset(found: ResetSummary) -> dict[str, Any]:
+    return {
+        "run_id": found.run_id,
+        "base_run_id": found.base_run_id,
+        "event_id": found.event_id,
+        "how": found.how,
+        "reason": found.reason,
+        "by": found.by,
+        "at": _iso(found.at),
+    }
+
+
+def reset_plan(plan: ResetPlan, new_run_id: str | None) -> dict[str, Any]:
+    """new_run_id: of the run that goes on, None where it was only planned."""
+    return {
+        "how": plan.how,
+        "run_id": plan.run_id,
+        "event_id": plan.event_id,
+        "new_run_id": new_run_id,
+        "ends_run_id": plan.open_run_id,
+        "repetitions": [
+            {
+                "event_id": each.event_id,
+                "activity_type": each.activity_type,
+                "input": raw(each.args),
+                "outcome": each.outcome,
+                "idempotency_key": each.idempotency_key,
+                "certain": each.certain,
+            }
+            for each in plan.repetitions
+        ],
+        "reapplied": list(plan.reapplied),
+    }
+
+
 def run_in_full(run: Description, entries: list[Entry], waits: list[Wait]) -> dict[str, Any]:
     owner, deadline_ms = owner_and_deadline(run)
     return {
@@ -139,6 +183,7 @@ def run_in_full(run: Description, entries: list[Entry], waits: list[Wait]) -> di
         "blocked": run.blocked,
         "pauses": [pause(each) for each in run.pauses],
         "places": [_place(each) for each in run.places],
+        "resets": [reset(each) for each in run.resets],
         "damage": None if run.history.damage is None else str(run.history.damage),
     }
 

@@ -119,6 +119,11 @@ class _View:
             del pairs["worker"]
         if self._archive is not None:
             pairs["archive"] = str(self._archive)
+        for found in run.resets:
+            is_base = found.base_run_id == summary.run_id
+            told = telling.reset_into(found) if is_base else telling.reset_from(found)
+            name = "goes on as" if is_base else "goes on from"
+            pairs[name] = f"{pairs[name]}; {told}" if name in pairs else words.one_line(told, _LINE_CHARS)
         if summary.closed is None and deadline_ms is None:
             pairs["deadline"] = "none"
         elif summary.closed is None and deadline_ms is not None:

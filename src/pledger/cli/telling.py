@@ -10,7 +10,7 @@ from typing import Final
 
 from pledger.cli import words
 from pledger.cli.timeline import Entry
-from pledger.client import Description, RunSummary
+from pledger.client import Description, ResetSummary, RunSummary
 from pledger.engine.port.records import AttemptRecord, Message
 from pledger.history import chains, failures
 
@@ -61,8 +61,15 @@ def what(entry: Entry, cell: int) -> str:  # noqa: C901 - a line for each kind
             return f"patch {name}"
         case "code":
             return f"code is now {name}"
-        case "end":
-            return entry.outcome.replace("_", " ")
+        case "reset" | "end":
+            return _turn(entry)
+
+
+def _turn(entry: Entry) -> str:
+    """Where a run goes on from another one, or how it ends."""
+    if entry.kind == "end":
+        return entry.outcome.replace("_", " ")
+    return f"{'redrives' if entry.outcome == 'redrive' else 'goes on from'} run {entry.name}"
 
 
 def outcome(entry: Entry, now_ms: int, cell: int, line: int) -> str:
@@ -84,6 +91,8 @@ def outcome(entry: Entry, now_ms: int, cell: int, line: int) -> str:
         case "activity":
             told = _activity(entry, cell, line)
             return f"{told}  (attempt {entry.attempt})" if entry.attempt > 1 else told
+        case "reset":
+            return words.one_line(f"by {entry.by}{f': {entry.reason}' if entry.reason else ''}", line)
         case "signal" if entry.failure is not None:
             return f"not handled: {words.one_line(entry.failure.message, line)}"
         case _:
@@ -161,6 +170,20 @@ def chain(run: RunSummary) -> str:
     if goes_on:
         told.append(f"goes on as {chains.run_id_of(run.first_run_id, run.segment + 1)}")
     return ", ".join(told)
+
+
+def reset_from(found: ResetSummary) -> str:
+    """Where a run goes on from another one."""
+    return f"run {found.base_run_id}, event {found.event_id}{_asked(found)}"
+
+
+def reset_into(found: ResetSummary) -> str:
+    """Which run goes on from it."""
+    return f"run {found.run_id}, from event {found.event_id}{_asked(found)}"
+
+
+def _asked(found: ResetSummary) -> str:
+    return f" ({found.how} by {found.by}{f': {found.reason}' if found.reason else ''})"
 
 
 def closing(run: Description, line: int) -> Iterator[str]:

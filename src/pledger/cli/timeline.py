@@ -18,7 +18,19 @@ from pledger.history.failures import Failure
 from pledger.history.transition import Transition
 
 Kind: TypeAlias = Literal[
-    "start", "activity", "timer", "signal", "cancel", "child", "message", "patch", "phase", "wait", "code", "end"
+    "start",
+    "activity",
+    "timer",
+    "signal",
+    "cancel",
+    "child",
+    "message",
+    "patch",
+    "phase",
+    "wait",
+    "code",
+    "reset",
+    "end",
 ]
 
 #: What goes on for a while.
@@ -37,6 +49,7 @@ class Entry:
     many there were. attempts: those on the log. task: its row, while it waits. due_ms: when a timer fires, or a phase
     or a wait is overdue. delay_ms: for how long a timer was set. is_deadline: the timer ends a block. owner: who must
     act in a phase or a wait, or None. workflow_id, run_id: of the child, or of whom a message is for.
+    A reset's name is the run that the events before are of, its outcome how it was asked; reason, by: why, and who.
     """
 
     event_id: int
@@ -58,6 +71,8 @@ class Entry:
     owner: str | None = None
     workflow_id: str = ""
     run_id: str = ""
+    reason: str = ""
+    by: str = ""
 
     @property
     def is_pending(self) -> bool:
@@ -145,6 +160,9 @@ class _Builder:
                 self._close("terminated", event.reason)
             case events.RunTimedOut():
                 self._close("timed_out")
+            case events.RunReset():
+                entry = self._add("reset", event.base_run_id)
+                entry.outcome, entry.reason, entry.by = event.how, event.reason, event.by
             case _:
                 assert_never(event)
 

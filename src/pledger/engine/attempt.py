@@ -116,8 +116,8 @@ class Attempt:
     @property
     def fencing_token(self) -> int:
         """Higher for every later attempt of the activity, whichever worker makes it: attempts are numbered across
-        take-overs, and each number is durable before its attempt starts."""
-        return self.number
+        take-overs, and each number is durable before its attempt starts. A reset counts on from the run before."""
+        return self.number + (self.command.options.tokens_before or 0)
 
     def stop_code(self) -> None:
         """Tell its code to stop, if it runs."""

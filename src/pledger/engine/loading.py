@@ -21,7 +21,7 @@ from pledger.engine.families import input_of
 from pledger.engine.interrupts import is_interrupt
 from pledger.engine.leaving import AGAIN_S
 from pledger.engine.port.operations import Block, ConfirmClaim, LogAttempts, PutTask, Release
-from pledger.engine.port.records import RunRow, TaskRow
+from pledger.engine.port.records import RESET_NAME, RunRow, TaskRow
 from pledger.engine.port.verbs import Ledger
 from pledger.engine.task_rows import decode_outcome, queued_row, record_of
 from pledger.engine.verdicts import GiveUp, Retry, after_failure, worker_lost
@@ -50,6 +50,7 @@ TOGETHER_RUNS: Final = 100
 TOGETHER_EVENTS: Final = 2 * PAGE
 #: Claims in a row without progress from which a run comes alone. One has every run of a worker that died.
 SUSPECT: Final = 2
+_OUTCOMES: Final = (events.ActivityCompleted, events.ActivityFailed)
 #: Before those are due again that are let go so that one of them is tried without them.
 SUSPECT_AGAIN_MS: Final = 250
 
@@ -141,7 +142,7 @@ class _WentOnError(Exception):
 
 
 class _Loaded(NamedTuple):
-    """with_row: the events of its activities that have a task row."""
+    """with_row: the events of its activities that have a task row, or their outcome."""
 
     row: RunRow
     run: ActiveRun
@@ -270,8 +271,7 @@ class Loader:
         try:
             self._doubt(run, losses)
             await self._replay(run, row, stored.transitions)
-            # Of a chain that has gone on, older messages than the start of this run may wait: it comes before them.
-            for message in sorted(stored.messages, key=lambda each: each.kind != "start"):
+            for message in in_turn(stored.messages):
                 take_message(run, message)
             for task in stored.tasks:
                 take_outcome(run, task)
@@ -282,7 +282,9 @@ class Loader:
             if is_interrupt(error) or isinstance(error, asyncio.CancelledError):
                 raise
             return self._given_up(row, error, machine.last_event + 1)
-        return _Loaded(row, run, {task.event_id for task in stored.tasks})
+        # What a reset run is given first may have the outcome of an activity, which then needs no row.
+        settled = {one.scheduled_event_id for one in run.inputs if isinstance(one, _OUTCOMES)}
+        return _Loaded(row, run, settled.union(task.event_id for task in stored.tasks))
 
     async def _adopt(self, loaded: _Loaded) -> None:
         row, run, with_row = loaded
@@ -290,8 +292,10 @@ class Loader:
             await self._dispose(run)
             return
         self._take_lost(run, with_row)
+        has_fired = [one for one in run.inputs if isinstance(one, events.TimerFired)]
         for fired in run.machine.due_timers(self._clock.now_ms()):
-            run.add(fired)
+            if fired not in has_fired:
+                run.add(fired)
         self._runs.adopt(run)
         if row.claims:
             self._committer.submit(ConfirmClaim(row.run_key, row.fence), lambda _: None)
@@ -346,6 +350,8 @@ class Loader:
             page = await reader.next_page() if reader.last_event < row.last_event else []
         reader.check_end(row)
         run.time_ms, run.code = reader.time_ms, reader.code
+        if run.last_event and (reset := run.machine.context.reset) is not None:
+            run.deadline_ms = reset.deadline_ms
 
     def _take_lost(self, run: ActiveRun, with_row: set[int]) -> None:
         """What became of eager attempts that died with their worker: pending activities that have no row."""
@@ -389,6 +395,14 @@ class Loader:
         self._runs.leaving.let_go(Block(row.run_key, row.fence, reason, self._runs.codes[row.workflow_type]))
 
 
+def in_turn(messages: Sequence[Message]) -> Sequence[Message]:
+    """What a run begins with comes first: signals that waited for the chain before are older than the start of a run
+    that was reset."""
+    if len(messages) > 1 and any(message.kind == "start" for message in messages[1:]):
+        return sorted(messages, key=lambda message: message.kind != "start")
+    return messages
+
+
 def take_message(run: ActiveRun, message: Message) -> None:  # noqa: C901 - a case for each kind
     """Make an inbox message an input of the run, once. Raises CorruptHistoryError for one that is damaged, and
     CodecError for one that could not be opened."""
@@ -397,6 +411,8 @@ def take_message(run: ActiveRun, message: Message) -> None:  # noqa: C901 - a ca
     if not run.take(message.message_key):
         return
     match message.kind:
+        case "start" if message.name == RESET_NAME:
+            _take_reset(run, message)
         case "start":
             try:
                 started = transition.decode_started(message.body)
@@ -424,6 +440,18 @@ def take_message(run: ActiveRun, message: Message) -> None:  # noqa: C901 - a ca
             run.add(notice, message.message_key)
         case unknown:
             raise errors.InternalError(f"{run.identity} has a message of the unknown kind {unknown!r}")
+
+
+def _take_reset(run: ActiveRun, message: Message) -> None:
+    """What a reset run is given first. Raises CorruptHistoryError."""
+    try:
+        inputs = transition.decode_inputs(message.body)
+    except msgspec.MsgspecError as error:
+        raise _damaged(run, "what it is to begin with", error) from error
+    for position, one in enumerate(inputs):
+        run.add(one, 0 if position else message.message_key)
+        if isinstance(one, events.RunReset):
+            run.deadline_ms = one.deadline_ms
 
 
 def take_outcome(run: ActiveRun, task: TaskRow) -> None:

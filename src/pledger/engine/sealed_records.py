@@ -23,11 +23,12 @@ from pledger.engine.port.operations import (
     Operation,
     PutTask,
     Release,
+    ResetRun,
     Send,
     StartRun,
 )
 from pledger.engine.port.posts import NOTICE, Post, StartChild, event_of, notice_id
-from pledger.engine.port.records import AttemptRecord, Message, Request, TaskRow
+from pledger.engine.port.records import RESET_NAME, AttemptRecord, Message, Request, TaskRow
 from pledger.engine.task_rows import decode_command, decode_failure, decode_outcome, encode_record
 from pledger.history import sealing, transition
 from pledger.history.sealing import Change, Place
@@ -61,7 +62,7 @@ class Pass:
         body = message.body
         if message.kind == "cancel" or not self._may(body):
             return message
-        return replace(message, body=self._message_body(message.kind, message.message_id, body, place))
+        return replace(message, body=self._message_body(message.kind, message.message_id, body, place, message.name))
 
     def task(self, row: TaskRow) -> TaskRow:
         place, event_id = Place(row.namespace, row.workflow_id, row.run_id, ""), row.event_id
@@ -117,7 +118,7 @@ class Pass:
 
     def _post(self, post: Post | StartChild) -> Post | StartChild:
         if isinstance(post, StartChild):
-            return replace(post, start=replace(post.start, **dict(self._start(post.start))))
+            return replace(post, start=replace(post.start, **dict(self._first_inputs(post.start))))
         if post.kind == "cancel":
             return post
         place = Place(post.namespace, post.workflow_id, "", "")
@@ -125,8 +126,8 @@ class Pass:
 
     def _payloads(self, op: Operation, place: Place) -> Iterator[tuple[str, Any]]:
         match op:
-            case StartRun():
-                yield from self._start(op)
+            case StartRun() | ResetRun():
+                yield from self._first_inputs(op)
             case Send() if op.kind != "cancel" and self._may(op.body):
                 yield "body", self._message_body(op.kind, op.message_id, op.body, place)
             case Append():
@@ -147,8 +148,13 @@ class Pass:
             case _:
                 pass
 
-    def _start(self, op: StartRun) -> Iterator[tuple[str, Any]]:
-        at = _place_of(op)
+    def _first_inputs(self, op: StartRun | ResetRun) -> Iterator[tuple[str, Any]]:
+        at = Place(op.namespace, op.workflow_id, op.run_id, "")
+        if isinstance(op, ResetRun):
+            if self._may(op.inputs):
+                yield "inputs", self._message_body("start", "", op.inputs, at, RESET_NAME)
+            yield from self._rows(op, "tasks")
+            return
         if op.owner is None and self._may(op.started):
             yield "started", self._message_body("start", "", op.started, at)
         if op.first is not None:
@@ -162,8 +168,11 @@ class Pass:
 
     # Parts ------------------------------------------------------------------------------------------------------------
 
-    def _message_body(self, kind: str, message_id: str, body: bytes, place: Place) -> bytes:
+    def _message_body(self, kind: str, message_id: str, body: bytes, place: Place, name: str = "") -> bytes:
         place = place._replace(run_id="")  # a message is its chain's
+        if kind == "start" and name == RESET_NAME:
+            inputs = sealing.map_events(transition.decode_inputs(body), 1, place, self._change)
+            return transition.encode_inputs(inputs)
         if kind == "start":
             started = sealing.map_event(transition.decode_started(body), 1, place, self._change)
             return transition.encode_event(started)

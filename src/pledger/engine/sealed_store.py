@@ -173,8 +173,8 @@ class SealedStore:
     async def _histories(self, run_key: int, found: list[StoredTransition]) -> list[StoredTransition]:
         if not any(MARK in stored.body for stored in found):
             return found
-        place = await self._place(run_key)
-        return await self._opened(found, lambda stored, using: _transition(stored, using, place))
+        origin = await self._origin(run_key)
+        return await self._opened(found, lambda stored, using: _transition(stored, using, origin(stored)))
 
     async def _before_the_first_bad(self, run_key: int, found: list[StoredTransition]) -> list[StoredTransition]:
         opened: list[StoredTransition] = []
@@ -190,10 +190,11 @@ class SealedStore:
     async def read_stored_runs(self, run_keys: Sequence[int], limit: int) -> list[StoredRun]:
         found = await self._inner.read_stored_runs(run_keys, limit)
         places = {run.run_key: await self._place(run.run_key) for run in found} if self._vault.has_codecs else {}
+        origins = {run.run_key: await self._origin(run.run_key) for run in found}
 
         def run(stored: StoredRun, using: Pass) -> StoredRun:
-            place = places.get(stored.run_key, NOWHERE)
-            transitions = tuple(_transition(each, using, place) for each in stored.transitions)
+            place, origin = places.get(stored.run_key, NOWHERE), origins[stored.run_key]
+            transitions = tuple(_transition(each, using, origin(each)) for each in stored.transitions)
             messages = tuple(using.message(each, place) for each in stored.messages)
             return replace(
                 stored, transitions=transitions, messages=messages, tasks=tuple(map(using.task, stored.tasks))
@@ -337,6 +338,24 @@ class SealedStore:
         place = self._places.get(run_key)
         return self._remember(run_key, _place_of(await self._inner.read_run(run_key))) if place is None else place
 
+    async def _origin(self, run_key: int) -> Callable[[StoredTransition], Place]:
+        """Where each transition of the run was written: what a reset has taken over was of another one."""
+        if not self._vault.has_codecs:
+            return _nowhere
+        spans: list[tuple[int, Place]] = []
+        kept: int | None = None
+        place = await self._place(run_key)
+        while link := next((each for each in await self._inner.read_resets(run_key) if each.run_key == run_key), None):
+            kept = link.kept if kept is None else min(kept, link.kept)
+            run_key = link.base_key
+            spans.append((kept, await self._place(run_key)))
+
+        def origin(stored: StoredTransition) -> Place:
+            # The last one is of the run whose it was first.
+            return next((at for kept, at in reversed(spans) if stored.first_event_id <= kept), place)
+
+        return origin
+
     def _remember(self, run_key: int, place: Place) -> Place:
         self._places[run_key] = place
         if len(self._places) > PLACES_MAX:
@@ -356,6 +375,10 @@ class _Transaction:
 
     def finish(self, finish: FinishTask) -> Any:
         return self._inner.finish(self._seal(finish))
+
+
+def _nowhere(_: StoredTransition) -> Place:
+    return NOWHERE
 
 
 def _may_be_sealed(data: bytes) -> bool:

@@ -146,6 +146,27 @@ class MessageRefused(Event, tag=45, frozen=True):
     reason: str
 
 
+class RunReset(Event, tag=18, frozen=True):
+    """The events before this one are those of another run of the chain, taken over as they are; the code goes on here.
+
+    base_run_id: of that run. event_id: the last of its events that counts; those of them that the code is to answer
+    anew follow this one. how: "reset" or "redrive". reason, by: why, and who asked for it.
+    keys: what the default idempotency keys of the base begin with. past: (activity type, digest of the arguments, key)
+    of what the base has scheduled beyond the point, in order: who asks for the same again gets the key again.
+    tokens: no attempt for such a key has had a fencing token above this. deadline_ms: when the run times out, or None.
+    """
+
+    base_run_id: str
+    event_id: int
+    how: str
+    reason: str
+    by: str
+    keys: str
+    tokens: int
+    deadline_ms: int | None = None
+    past: tuple[tuple[str, str, str], ...] = ()
+
+
 # Commands: imperative -------------------------------------------------------------------------------------------------
 
 
@@ -156,6 +177,8 @@ class ActivityOptions(msgspec.Struct, array_like=True, frozen=True, gc=False, om
     heartbeat_ms the silence of an attempt. None: no such bound. retry None: the default policy.
     cancellation: "try" (the code goes on at once), "wait" (it waits for the outcome) or "abandon" (nobody is told).
     run_deadline_ms: when the run times out, in a task row alone: whoever makes the attempt may know nothing else of it.
+    tokens_before: fencing tokens begin above this, since attempts of another run have used the idempotency
+    key.
     """
 
     start_to_close_ms: int | None = None
@@ -165,6 +188,7 @@ class ActivityOptions(msgspec.Struct, array_like=True, frozen=True, gc=False, om
     retry: RetryPolicyRecord | None = None
     cancellation: str = "try"
     run_deadline_ms: int | None = None
+    tokens_before: int | None = None
 
 
 class ScheduleActivity(Event, tag=21, frozen=True):
@@ -317,6 +341,7 @@ Input: TypeAlias = (
     | ChildClosed
     | MessageDelivered
     | MessageRefused
+    | RunReset
 )
 Command: TypeAlias = (
     ScheduleActivity

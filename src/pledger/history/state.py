@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from pledger.history import events
+from pledger.history import events, resets
 from pledger.history.events import Event
 from pledger.history.failures import Failure
 from pledger.history.transition import Transition
@@ -74,7 +74,8 @@ class RunState:
     """What a history amounts to. Pending things are keyed by the event that asked for them.
 
     result: JSON of a completed run. failure: of one that ended badly. closed_ms: None while it is open. owner: who
-    answers for it, or None when nobody was named. link: to the runs before it; successor: what goes on for it.
+    answers for it, or None when nobody was named. link: to the runs before it; successor: what goes on for it; resets:
+    where it took over from other runs, the newest last.
     phases: those that are not over, the outermost first.
     activities_done, activities_failed, signals, timers_fired: counts. just_ended: activities whose outcome came in the
     newest transition. parent: of a child. children: those that it waits for. children_started, children_done,
@@ -93,6 +94,7 @@ class RunState:
     result: bytes | None = None
     failure: Failure | None = None
     reason: str = ""
+    resets: list[events.RunReset] = field(default_factory=list)
     activities: dict[int, PendingActivity] = field(default_factory=dict)
     timers: dict[int, PendingTimer] = field(default_factory=dict)
     phases: dict[int, OpenPhase] = field(default_factory=dict)
@@ -260,6 +262,14 @@ def _settled(state: RunState, event: events.MessageDelivered | events.MessageRef
                 break
 
 
+def _reset(state: RunState, event: events.RunReset) -> None:
+    state.resets.append(event)
+    state.deadline_ms = event.deadline_ms
+    for event_id, pending in state.activities.items():
+        pending.command = resets.taken_over(pending.command, event_id, event)
+        pending.scheduled_ms = state.last_ms
+
+
 def _close(state: RunState, status: Status) -> None:
     state.status, state.closed_ms = status, state.last_ms
     state.activities.clear()
@@ -312,6 +322,7 @@ _APPLY: dict[type[Event], Callable[[RunState, Any], None]] = {
     events.ChildClosed: _child_closed,
     events.MessageDelivered: _settled,
     events.MessageRefused: _settled,
+    events.RunReset: _reset,
     events.ScheduleActivity: _scheduled,
     events.CancelActivity: _activity_cancel,
     events.StartTimer: _timer,

@@ -62,6 +62,10 @@ decode_started: Final = msgspec.msgpack.Decoder(RunStarted).decode
 decode_closed: Final = msgspec.msgpack.Decoder(ChildClosed).decode
 
 
+#: The inputs of `encode_inputs`. Raises msgspec.MsgspecError when they are damaged.
+decode_inputs: Final = msgspec.msgpack.Decoder(tuple[Input, ...]).decode
+
+
 def encode(transition: Transition) -> bytes:
     """The body of a transition."""
     parts = (transition.format, transition.time_ms, transition.code, transition.inputs, transition.commands)
@@ -79,6 +83,11 @@ def encode_parts(
 def encode_event(event: Event) -> bytes:
     """One event by itself, as a message or a task row keeps it."""
     return _encoder.encode(event)
+
+
+def encode_inputs(inputs: Sequence[Input]) -> bytes:
+    """Inputs that wait for a run, as a message keeps them."""
+    return _encoder.encode(inputs)
 
 
 def decode(body: bytes) -> Transition:

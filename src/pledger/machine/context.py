@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     import random
     import uuid
 
+    from pledger.history.resets import Past
     from pledger.machine.definitions import WorkflowDefinition
     from pledger.machine.draws import Draws
     from pledger.machine.interception import WorkflowOutboundInterceptor
@@ -121,6 +122,7 @@ class RunContext:
     scoped: its code has entered a scope: what it begins may be in one.
     stage: the phase that `workflow.set_phase` has begun, which the next one ends.
     late: phases that begin or end here, and not in the history: they are recorded by the next activation that is live.
+    reset: where the run took over from another one, last; past: what that had done beyond the point; None without one.
     left: async generators that the collector found, to be closed in the next activation. handlers: the tasks of async
     signal handlers, with the names of the signals. family: what it has to do with other runs, None for nothing.
     owner: who answers for the run. parent: the run that started it.
@@ -157,6 +159,8 @@ class RunContext:
         self.family: Family | None = None
         self.outbound: WorkflowOutboundInterceptor | None = None
         self.cancel_reason: str | None = None
+        self.reset: events.RunReset | None = None
+        self.past: Past | None = None
         self._condition_ordinal = 0
         self._refused = 0
 
@@ -224,6 +228,8 @@ class RunContext:
             )
         if self.dead or self.read_only is not None:
             self._refuse()
+        if self.past is not None:
+            options, idempotency_key = self.past.take(activity_type, args, options, idempotency_key)
         scope = current_scope.get() if self.scoped else None
         if scope is not None:
             options = _bounded(options, scope.deadline_ms(), self.now_ms)

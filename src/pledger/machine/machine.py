@@ -14,10 +14,10 @@ from _thread import get_ident
 from asyncio import _get_running_loop, _set_running_loop  # documented for event loops
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import Context
-from typing import Any
+from typing import Any, Final
 
 from pledger import errors
-from pledger.history import events, failures, payloads
+from pledger.history import events, failures, payloads, resets
 from pledger.history.events import Command, Input
 from pledger.history.transition import Transition
 from pledger.machine import family, guards, interception, queries, replay, sealing, signals
@@ -239,8 +239,7 @@ class Machine:
             context.close_left()
         run_until_blocked = context.loop.run_until_blocked
         for position, one in enumerate(inputs):
-            # Signals that came with the start are handled before the first line of the run method.
-            if self._start is not None and type(one) is not events.SignalReceived:
+            if self._start is not None and type(one) not in _BEFORE_THE_FIRST_LINE:
                 self._start_main()
             main = self._main
             if self.closed is not None or (main is not None and main.done()):
@@ -308,6 +307,14 @@ class Machine:
         self.context.cancel_reason = request.reason
         if self._main is not None:
             self._main.cancel(request.reason or None)
+
+    def _take_over(self, reset: events.RunReset) -> None:
+        """What is pending was scheduled by the run before, and is attempted anew, under the key that it had."""
+        context = self.context
+        context.reset, context.past = reset, resets.Past(reset)
+        for event_id, handle in context.activities.items():
+            handle.command = resets.taken_over(handle.command, event_id, reset)
+            handle.scheduled_ms = context.now_ms
 
     def _end_unasked(self, _: events.RunTerminated | events.RunTimedOut) -> None:
         """The code is not told: a history ends here and nothing is activated after it."""
@@ -421,5 +428,9 @@ _APPLY: dict[type[Input], Callable[[Machine, Any], None]] = {
     events.MessageRefused: family.message_refused,
     events.RunTerminated: Machine._end_unasked,  # noqa: SLF001
     events.RunTimedOut: Machine._end_unasked,  # noqa: SLF001
+    events.RunReset: Machine._take_over,  # noqa: SLF001
 }
 """What each input does to the machine: a new kind of input has its place here or nowhere."""
+
+#: Signals that came with the start are handled before the first line of the run method.
+_BEFORE_THE_FIRST_LINE: Final = frozenset({events.SignalReceived, events.RunReset})

@@ -29,6 +29,7 @@ from pledger.engine.port.operations import (
     Operation,
     PutTask,
     Release,
+    ResetRun,
     Send,
     StartRun,
     Terminate,
@@ -37,6 +38,7 @@ from pledger.engine.port.records import OUTSIDE, RunRow, SessionRow, TaskRow
 from pledger.history import events, transition
 from pledger.testing.circuits import Circuits
 from pledger.testing.findings import Findings
+from pledger.testing.keys import Keys
 from pledger.testing.records import Record, Records
 from pledger.testing.setbacks import Setbacks
 from pledger.testing.stillness import Stillness
@@ -102,6 +104,7 @@ class Auditor(Findings):
         self.records = Records(self, lambda: self._latest_ms)
         self.setbacks = Setbacks(self.records, self, self._begin_anew)
         self.stillness = Stillness(self)
+        self.keys = Keys(self)
         #: How often each activity began that may once, by its run and input.
         self._once: Counter[tuple[str, str, bytes]] = Counter()
         self.turnstile = Turnstile(rules or {}, self)
@@ -113,6 +116,7 @@ class Auditor(Findings):
 
     def _begin_anew(self, state: State) -> None:
         self.stillness = Stillness(self)
+        self.keys = Keys(self)  # what is lost may be done otherwise now, at the same place
         self.read_clock()
         self.check_all_wakers(StateView(state))
 
@@ -142,6 +146,8 @@ class Auditor(Findings):
             self._look_at_late_outcomes(sight)
         elif isinstance(answer, Started) and isinstance(sight.operation, StartRun):
             self._born(sight.operation, answer, view)
+        elif isinstance(answer, Started) and isinstance(sight.operation, ResetRun):
+            self.records.reset(sight.operation, answer.run_key, view)
 
     def read_clock(self) -> None:
         """Timers are measured by the latest time that the store's clock has shown, or would have without its last jump
@@ -365,6 +371,7 @@ class Auditor(Findings):
                 self.violated("what may run once runs once", f"{what} began once more")
         if self.setbacks.is_stale(attempt):
             return
+        self.keys.attempt_began(attempt, self.records.by_run.get(attempt.run_key), what)
         self.stillness.attempt_began(attempt, what)
         self.turnstile.attempt_began(attempt, what)
         self._look_at_attempt(attempt, activity, what)
@@ -392,7 +399,7 @@ def _run_key(operation: Operation) -> int:
     match operation:
         case PutTask():
             return operation.task.run_key
-        case StartRun() | LogAttempts():
+        case StartRun() | ResetRun() | LogAttempts():
             return 0
         case (
             Append()

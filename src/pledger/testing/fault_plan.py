@@ -63,6 +63,7 @@ class FaultPlan:
             (faults.locked, self._lock),
             (faults.bit_flip, self._flip_bit),
             (faults.paused, self._operator.pause),
+            (faults.reset, self._operator.reset),
             (faults.listener_stale, self._make_one_stale),
             (faults.tail_lost, self._lag),
         ]

@@ -72,6 +72,8 @@ class Faults:
     disk, a share of the reads). Per second: disk_full (for some seconds nothing can be written), locked (for some
     seconds somebody else holds the lock that everybody needs who writes).
     Per second: paused (an operator pauses a run, a type, a queue or a namespace, and resumes it some seconds later).
+    reset (an operator resets some run to some event, or redrives it). Which runs there are is then nobody's promise: no
+    seed draws it by itself.
     Share of the messages of clients: duplicate_message (sent again although it was acknowledged).
     Share of calls to the outside world: effect_refused (fails, nothing happened), effect_reply_lost (happened, and
     fails), effect_slow (takes up to a minute), effect_reply_slow (happened, and takes as long to say so).
@@ -110,6 +112,7 @@ class Faults:
     effect_slow: float = 0.0
     effect_reply_slow: float = 0.0
     paused: float = 0.0
+    reset: float = 0.0
     power_loss: float = 0.0
     bit_flip: float = 0.0
     kill_in_write: float = 0.0

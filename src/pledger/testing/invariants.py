@@ -21,7 +21,7 @@ from pledger.testing.replaying import replay
 
 if TYPE_CHECKING:
     from pledger.engine.port.records import Message, RunRow
-    from pledger.history.transition import Transition
+    from pledger.history.transition import StoredTransition, Transition
     from pledger.machine.definitions import ActivityDefinition, WorkflowDefinition
     from pledger.store.memory import State
     from pledger.testing.audit import Auditor
@@ -61,7 +61,8 @@ def every_start_gives_one_run(sim: Judged) -> list[str]:
         sim.auditor.checks("one start, one run", "nothing acknowledged is lost")
         rows = [row for row in sim.state.runs.values() if (row.namespace, row.workflow_id) == place]
         runs = [row.run_id for row in rows]
-        if len({row.chain_id for row in rows}) > 1:
+        gone_on = {link.run_id for link in sim.state.resets.values()}
+        if len({row.chain_id for row in rows} - gone_on) > 1:
             found.append(f"one start, one run: {program.workflow_id} has {runs}")
         lost = set(program.journal.run_ids) - set(runs)
         if lost:
@@ -85,7 +86,10 @@ def every_message_arrives_once(sim: Judged) -> list[str]:
     sender. A refused one is never delivered; a cancel has its verdict once the chain has ended."""
     found: list[str] = []
     for journal, row in _journals(sim):
-        delivered = _delivered(sim, row, found)
+        chain = [each for each in sim.state.runs.values() if each.chain_key == row.chain_key]
+        # A reset goes on in a line of its own, which may be given again what the one before it had.
+        lines = [_delivered(sim, each, found) for each in {each.chain_id: each for each in chain}.values()]
+        delivered = set().union(*lines)
         inbox = {each.message_id: each.verdict for each in sim.state.inboxes[row.chain_key].values()}
         signals = [each.message_id for each in journal.signals]
         for message_id in signals:
@@ -97,23 +101,17 @@ def every_message_arrives_once(sim: Judged) -> list[str]:
                 found.append(f"what nobody took stays: signal {message_id} of {row.workflow_id}, which is forgotten")
             if (message_id in delivered) != (verdict == "delivered") or verdict == "unknown":
                 found.append(f"nothing acknowledged is lost: signal {message_id} of {row.workflow_id} is {verdict}")
-        arrived = [delivered[each] for each in dict.fromkeys(signals) if each in delivered]
         # One that was on its way when a fail-over lost those before it comes before they are sent again.
-        if not journal.went_back:
+        for messages in [] if journal.went_back else lines:
             sim.auditor.checks("messages arrive in their sender's order")
+            arrived = [messages[each] for each in dict.fromkeys(signals) if each in messages]
             if arrived != sorted(arrived):
                 found.append(f"messages arrive in their sender's order: {row.workflow_id} got {signals} at {arrived}")
         sim.auditor.checks(*["refused is refused"] * len(journal.refused))
-        found += [f"refused is refused: {each} of {row.workflow_id}" for each in journal.refused if each in delivered]
-        for _, request_id in journal.cancels:
-            sim.auditor.checks("every cancel has its verdict")
-            verdict = inbox.get(request_id)
-            if (
-                row.status != "running"
-                and not row.is_forgotten
-                and verdict not in {"cancelled", f"too_late:{row.status}"}
-            ):
-                found.append(f"every cancel has its verdict: {request_id} of {row.workflow_id} has {verdict}")
+        # A chain that a reset goes on with takes what its closed run has refused, when it is sent again.
+        refused = [each for each in journal.refused if each in delivered and each not in signals]
+        found += [f"refused is refused: {each} of {row.workflow_id}" for each in refused]
+        found += _cancels_without_verdict(sim, journal, chain)
     return found
 
 
@@ -151,11 +149,25 @@ def _inbox(state: State, run: RunRow) -> list[Message]:
     return list(state.inboxes[run.chain_key].values())
 
 
+def _cancels_without_verdict(sim: Judged, journal: Journal, chain: Sequence[RunRow]) -> list[str]:
+    """chain: its runs, the oldest first. The verdict is that of the last one, unless an earlier one's end gave it."""
+    found: list[str] = []
+    last = chain[-1]
+    inbox = {each.message_id: each.verdict for each in sim.state.inboxes[last.chain_key].values()}
+    verdicts = {"cancelled", *(f"too_late:{each.status}" for each in chain)}
+    for _, request_id in journal.cancels:
+        sim.auditor.checks("every cancel has its verdict")
+        if last.status != "running" and not last.is_forgotten and inbox.get(request_id) not in verdicts:
+            told = f"{request_id} of {last.workflow_id} has {inbox.get(request_id)}"
+            found.append(f"every cancel has its verdict: {told}")
+    return found
+
+
 def every_outcome_told_is_true(sim: Judged) -> list[str]:
     """Whatever a client was told of the end of a run is its recorded end, and the same for all who asked."""
     found: list[str] = []
     for journal, row in _journals(sim):
-        for outcome in journal.outcomes:
+        for outcome in (each for each in journal.outcomes if each.run_id == row.run_id):
             sim.auditor.checks("told is true")
             if outcome.status == "damaged" and row.run_key in sim.auditor.damaged:
                 continue
@@ -168,7 +180,7 @@ def every_outcome_told_is_true(sim: Judged) -> list[str]:
                 recorded = workflow.signature.decode_result(result)
                 if recorded != outcome.value:
                     found.append(f"told is true: {row.workflow_id} gave {recorded!r}, a client heard {outcome.value!r}")
-        if journal.terminated and row.status != "terminated":
+        if row.run_id in journal.terminated and row.status != "terminated":
             found.append(f"told is true: {row.workflow_id} is {row.status}, a client heard that it was terminated")
     return found
 
@@ -179,19 +191,21 @@ def every_outcome_was_seen_outside(sim: Judged) -> list[str]:
     found: list[str] = []
     offered = [each for program in sim.programs for each in program.journal.offered]
     for run_key, record in sim.auditor.records.by_run.items():
+        # What a run has taken over was brought by attempts of one of those before it.
+        before = list(_before(sim.state, run_key))
         for position, outcome in _outcomes(sim, run_key).items():
-            activity = sim.world.activities.get((record.run_id, position))
-            began = [] if activity is None else activity.attempts
+            places = [(run_id, position) for run_id in (record.run_id, *before)]
+            activities = [sim.world.activities[each] for each in places if each in sim.world.activities]
+            began = [each for activity in activities for each in activity.attempts]
             if not isinstance(outcome, events.ActivityCompleted) or is_sealed(outcome.result):
                 continue
             sim.auditor.checks("results are true")
             seen = [each for each in began if each.number == outcome.attempt and each.returned]
-            result = (
-                sim.activities[activity.activity_type].signature.decode_result(outcome.result) if activity else None
-            )
-            if not seen and (record.run_id, position, result) in offered:
+            signature = sim.activities[activities[0].activity_type].signature if activities else None
+            result = signature.decode_result(outcome.result) if signature else None
+            if not seen and any((run_id, position, result) in offered for run_id in (record.run_id, *before)):
                 continue  # from outside, by its token
-            if not seen or [result] != [each.result for each in seen]:
+            if result not in [each.result for each in seen] or (len(seen) > 1 and not before):
                 found.append(f"results are true: {record.run_id} event {position}: {outcome} is not of {began}")
     return found
 
@@ -211,6 +225,41 @@ def every_completion_counts(sim: Judged) -> list[str]:
             if not told:
                 found.append(f"nothing acknowledged is lost: {result!r} for event {event_id}, which is {outcome}")
     return found
+
+
+def every_reset_repeats_nothing(sim: Judged) -> list[str]:
+    """What a reset run has taken over with its outcome it does not attempt; and its history begins as that of the run
+    before, as long as that is kept."""
+    found: list[str] = []
+    for run_key, link in sim.state.resets.items():
+        record = sim.auditor.records.by_run[run_key]
+        row = sim.state.runs[run_key]
+        if row.is_forgotten or all(each.base_run_id != link.base_run_id for each in record.state.resets):
+            continue  # or nobody has taken it up
+        history, base = sim.state.histories[run_key], sim.state.histories[link.base_key]
+        kept = next(n for n, each in enumerate(history) if _takes_over(each, link.base_run_id))
+        if base and history[:kept] != base[:kept]:
+            found.append(f"a reset takes over what is there: {row.workflow_id} ({row.run_id})")
+        for stored in history[:kept]:
+            for event in transition.decode(stored.body).inputs:
+                if isinstance(event, events.ActivityCompleted | events.ActivityFailed):
+                    sim.auditor.checks("a reset repeats nothing")
+                    if (row.run_id, event.scheduled_event_id) in sim.world.activities:
+                        what = f"event {event.scheduled_event_id} of {row.workflow_id} ({row.run_id})"
+                        found.append(f"a reset repeats nothing: {what} has its outcome and was attempted again")
+    return found
+
+
+def _before(state: State, run_key: int) -> Iterator[str]:
+    """The runs that a run goes on from, the newest first."""
+    while (link := state.resets.get(run_key)) is not None:
+        yield link.base_run_id
+        run_key = link.base_key
+
+
+def _takes_over(stored: StoredTransition, base_run_id: str) -> bool:
+    inputs = transition.decode(stored.body).inputs
+    return any(isinstance(each, events.RunReset) and each.base_run_id == base_run_id for each in inputs)
 
 
 def every_history_is_whole(sim: Judged) -> list[str]:
@@ -364,6 +413,7 @@ ALL: Final[tuple[Callable[[Judged], Sequence[str]], ...]] = (
     every_outcome_told_is_true,
     every_outcome_was_seen_outside,
     every_completion_counts,
+    every_reset_repeats_nothing,
     every_history_is_whole,
     every_damage_is_found,
     every_history_replays,

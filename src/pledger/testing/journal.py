@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, Unpack
 
 from pledger import errors
 from pledger.engine.port.records import OUTSIDE
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import random
 
     from pledger.client import Client, WorkflowHandle
+    from pledger.handle import ResetOptions
     from pledger.store.memory import State
     from pledger.testing.faults import Faults
 
@@ -57,8 +58,9 @@ class Journal:
     """What was acknowledged to one program, and what was refused.
 
     offered, completed: (run_id, event_id, result) of activities that it has tried to complete by a token, and of those
-    that were accepted. run_ids: what its start was answered with, one for each time it was asked.
-    cancels: (run_id, request_id). went_back: whether the ledger ever has, and lacks some of what was acknowledged.
+    that were accepted. run_ids: what its start was answered with, one for each time it was asked, and what went on by
+    its resets. cancels: (run_id, request_id). went_back: whether the ledger ever has, and lacks some of what was
+    acknowledged.
     """
 
     run_ids: list[str] = field(default_factory=list)
@@ -205,6 +207,19 @@ class Caller:
         self._journal.terminated.append(self.run_id)
         self._told("terminated")
         return True
+
+    async def reset(self, event_id: int, **options: Unpack[ResetOptions]) -> None:
+        """From here on the program has the run that goes on."""
+        await self._go_on(lambda: self.handle.reset(event_id, **options))
+
+    async def redrive(self, reason: str = "", *, by: str | None = None) -> None:
+        """The same."""
+        await self._go_on(lambda: self.handle.redrive(reason=reason, by=by))
+
+    async def _go_on(self, ask: Callable[[], Awaitable[WorkflowHandle[Any]]]) -> None:
+        self._handle = await self._repeated(ask)
+        self._journal.run_ids.append(self.run_id)
+        self._told(f"goes on as {self.run_id}")
 
     async def query(self, query: Callable[..., Any] | str, *args: Any) -> Any:
         """The answer, or None when nobody gave one in time or the run is closed or blocked."""

@@ -1,4 +1,5 @@
-"""The operator of a simulation: pauses something now and then, and resumes it, at once or little by little.
+"""The operator of a simulation: pauses something now and then, and resumes it, at once or little by little; resets runs
+and redrives them.
 
 What is asked goes through some process, with all that may happen to it; so the operator looks at the ledger, and asks
 again until a pause that shall be over is over.
@@ -6,14 +7,19 @@ again until a pause that shall be over is over.
 
 from __future__ import annotations
 
+import contextlib
 import random
 from typing import TYPE_CHECKING, Final
 
+from pledger.engine import resetting
 from pledger.engine.port.pauses import PAUSE_KINDS, Scope
+from pledger.engine.resetting import ResetReapplyType
+from pledger.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from pledger.engine.port.verbs import Store
     from pledger.testing.conditions import Conditions
     from pledger.testing.handles import Ledger
     from pledger.testing.scheduler import Scheduler
@@ -25,6 +31,8 @@ PAUSED_MAX_S: Final = 20.0
 AGAIN_S: Final = 1.0
 #: So many go on in a second, where a pause is lifted little by little.
 RATES: Final = (0.5, 2.0, 50.0)
+#: Share of the resets that are redrives.
+REDRIVES: Final = 0.4
 
 
 class Operator:
@@ -61,6 +69,34 @@ class Operator:
         process.ask(lambda store: store.pause(scope, "simulated", "the operator"))
         rate = self._dice.choice((None, *RATES))
         self._after(self._dice.random() * PAUSED_MAX_S, lambda: self._resume(scope, rate))
+
+    def reset(self) -> None:
+        """Some run, to some event, or as far as a redrive goes back; whatever becomes of it."""
+        process = self._seats.anybody()
+        if process is None:
+            return
+        rows = [row for row in self._ledger.state.runs.values() if row.namespace == process.namespace]
+        if not rows:
+            return
+        row, draw = rows[int(self._dice.random() * len(rows))], self._dice.random()
+        reapply, entropy = self._dice.choice(list(ResetReapplyType)), self._dice.randbytes(10)
+
+        async def reset(store: Store) -> None:
+            base = await resetting.read_base(store, await store.read_run(row.run_key))
+            last = sum(len(each.events()) for each in base.transitions)
+            if draw < REDRIVES:
+                draft = resetting.draft_redrive(base)
+            else:
+                draft = resetting.draft_reset(base, 1 + int(last * (draw - REDRIVES) / (1 - REDRIVES)), reapply)
+            operation = draft.operation(await store.now_ms(), entropy, "simulated", "the operator")
+            await store.commit([operation])
+            self._conditions.hit("redrive" if draw < REDRIVES else "reset")
+
+        async def try_to(store: Store) -> None:
+            with contextlib.suppress(UsageError):  # it is no run for that
+                await reset(store)
+
+        process.ask(try_to)
 
     def resume_all(self) -> None:
         """It is calm: nothing stays paused, however late it was."""

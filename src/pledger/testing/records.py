@@ -11,6 +11,7 @@ from pledger.history.state import ImpossibleEventError, RunState, fold
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pledger.engine.port.operations import ResetRun
     from pledger.history.transition import StoredTransition, Transition
     from pledger.testing.findings import Findings
     from pledger.testing.views import View
@@ -21,11 +22,13 @@ class Record:
     """One run's history as the auditor saw it grow. outcomes, fired: positions that have their one answer.
 
     messages: where each message was delivered, by its id. last_attempts: of the activities that the run has cancelled,
-    the attempt that may still begin or go on. notices: what other runs, or the store, have told it.
+    the attempt that may still begin or go on. notices: what other runs, or the store, have told it. heads: the
+    checksums of all its transitions.
     """
 
     run_id: str
     head: bytes = transition.CHAIN_START
+    heads: set[bytes] = field(default_factory=set)
     state: RunState = field(default_factory=RunState)
     scheduled: dict[int, events.ScheduleActivity] = field(default_factory=dict)
     timers: dict[int, int] = field(default_factory=dict)
@@ -35,6 +38,10 @@ class Record:
     last_attempts: dict[int, int] = field(default_factory=dict)
     notices: set[str] = field(default_factory=set)
     children: dict[int, events.StartChild] = field(default_factory=dict)
+
+    def has_head(self, head: bytes) -> bool:
+        """Whether its history was ever as long as that."""
+        return head == transition.CHAIN_START or head in self.heads
 
 
 class Records:
@@ -46,6 +53,30 @@ class Records:
         self.forgotten: set[int] = set()
         self._findings = findings
         self._latest_ms = latest_ms
+
+    def reset(self, operation: ResetRun, run_key: int, view: View) -> None:
+        """A run goes on from a part of another one's history."""
+        self._findings.checks("a reset takes over what is there", "terminal states absorb")
+        record = self.by_run.get(run_key)
+        if record is not None and record.run_id == operation.run_id:
+            return  # it is told again, to one who has lost the answer
+        newest = self.by_run[operation.newest_key]
+        if operation.closing is not None:
+            if newest.state.status != "running":
+                self._findings.violated("terminal states absorb", f"a reset ends run {newest.run_id} once more")
+                return
+            self.extend(operation.newest_key, operation.closing, operation.newest_event + 1)
+        base = self.by_run[operation.base_key]
+        if (base.state.status == "running") or not base.has_head(operation.head):
+            self._findings.violated(
+                "a reset takes over what is there", f"run {operation.run_id} begins with what run {base.run_id} has not"
+            )
+        self.by_run[run_key] = new = Record(operation.run_id)
+        for stored in view.history(run_key):
+            self.extend(run_key, stored, stored.first_event_id + len(transition.decode(stored.body).events()) - 1)
+        if new.head != operation.head:
+            self._findings.violated("a reset takes over what is there", f"run {operation.run_id} lacks some of it")
+        self.check_status(run_key, view)
 
     def extend(self, run_key: int, stored: StoredTransition, last_event: int) -> None:
         record = self.by_run[run_key]
@@ -61,6 +92,7 @@ class Records:
                 "chained checksums", f"run {run_key}: the transition at event {first} breaks the chain"
             )
         record.head = stored.checksum
+        record.heads.add(stored.checksum)
         found = transition.decode(stored.body)
         self._look_at(record, found, first)
         if found.time_ms < record.state.last_ms:

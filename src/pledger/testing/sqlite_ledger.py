@@ -22,7 +22,7 @@ import apsw
 
 from pledger.engine.port.answers import Answer, Started
 from pledger.engine.port.lanes import took_nothing
-from pledger.engine.port.operations import Operation
+from pledger.engine.port.operations import Operation, ResetRun
 from pledger.engine.port.verbs import Store
 from pledger.errors import PledgerError, StoreError, StoreUnavailableError
 from pledger.store.memory import State
@@ -320,7 +320,8 @@ class SimulatedSqliteStore(SqliteStore):
             answer = error
         run_key = answer.run_key if isinstance(answer, Started) else sight.run_key
         with self._vfs.calm():
-            return Seen(sight, answer, Moment(view, run_key))
+            is_reset = isinstance(operation, ResetRun) and isinstance(answer, Started)
+            return Seen(sight, answer, Moment(view, run_key, with_history=is_reset))
 
     def _on_commit_of_batch(self, phase: Literal["before", "after"], _: int) -> None:
         if phase == "after":

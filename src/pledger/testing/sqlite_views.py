@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from pledger.engine.port.pauses import Pause
-from pledger.engine.port.records import AttemptRecord, Message, Request, RunRow, SessionRow, TaskRow
+from pledger.engine.port.records import AttemptRecord, Message, Request, ResetRow, RunRow, SessionRow, TaskRow
 from pledger.history.transition import StoredTransition
 from pledger.store.memory import State
 from pledger.store.memory.state import Link
@@ -32,6 +32,9 @@ _ATTEMPTS: Final = (
 )
 _PIECE_USES: Final = "SELECT run_key, name FROM pledger_piece_use JOIN pledger_piece USING (piece_key)"
 _REQUESTS: Final = "SELECT request_key, run_key, kind, name, body, expires_ms, answer, failure FROM pledger_request"
+_RESETS: Final = (
+    'SELECT run_key, run_id, base_key, base_run_id, event_id, kept, how, reason, "by", reset_ms FROM pledger_reset'
+)
 _PAUSES: Final = (
     "SELECT pause_key, namespace, kind, name, run_key, workflow_id, reason, paused_by, paused_ms, rate, backlog, "
     "released, tokens, filled_ms FROM pledger_pause ORDER BY pause_key"
@@ -74,6 +77,10 @@ class SqliteView:
     def children(self, run_key: int) -> Sequence[tuple[int, str]]:
         return [(key, run_id) for key, run_id in self._rows(_CHILDREN, (run_key,))]
 
+    def history(self, run_key: int) -> list[StoredTransition]:
+        sql = "SELECT first_event_id, body, checksum FROM pledger_history WHERE run_key = ? ORDER BY first_event_id"
+        return [StoredTransition(*row) for row in self._rows(sql, (run_key,))]
+
     def open_runs(self) -> Iterable[int]:
         sql = "SELECT run_key FROM pledger_run WHERE closed_ms IS NULL ORDER BY run_key"
         return [run_key for (run_key,) in self._rows(sql, ())]
@@ -86,9 +93,10 @@ class SqliteView:
 
 
 class Moment:
-    """One run as it was at one instant of a transaction."""
+    """One run as it was at one instant of a transaction. with_history: whether that is wanted too."""
 
-    def __init__(self, view: SqliteView, run_key: int) -> None:
+    def __init__(self, view: SqliteView, run_key: int, *, with_history: bool = False) -> None:
+        self._history = view.history(run_key) if with_history else []
         self._run = self._current = view.run(run_key)
         if self._run is not None and self._run.status == "continued_as_new":
             self._current = view.current(run_key)
@@ -111,6 +119,9 @@ class Moment:
     def children(self, _: int) -> Sequence[tuple[int, str]]:
         return self._children
 
+    def history(self, _: int) -> list[StoredTransition]:
+        return self._history
+
     def open_runs(self) -> list[int]:
         return []
 
@@ -132,6 +143,7 @@ def read_state(rows: Query, clock: Callable[[], int]) -> State:
         state.leftovers = {run_key for (run_key,) in rows("SELECT run_key FROM pledger_leftover", ())}
         state.wakes = {run_key for (run_key,) in rows("SELECT run_key FROM pledger_wake", ())}
         state.pauses = {row[0]: pause_of(row) for row in rows(_PAUSES, ())}
+        state.resets = {row[0]: ResetRow(*row) for row in rows(_RESETS, ())}
         state.requests = {row[0]: Request(*row) for row in rows(_REQUESTS, ())}
         state.pieces = dict(rows("SELECT name, body FROM pledger_piece", ()))
         for run_key, name in rows(_PIECE_USES, ()):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from pledger.engine.port.pauses import Pause
     from pledger.engine.port.records import RunRow, TaskRow
+    from pledger.history.transition import StoredTransition
     from pledger.store.memory import State
 
 
@@ -27,6 +28,10 @@ class View(Protocol):
 
     def children(self, run_key: int) -> Sequence[tuple[int, str]]:
         """Key and run id of the first run of each child of the run."""
+        ...
+
+    def history(self, run_key: int) -> Sequence[StoredTransition]:
+        """Of a run that has just been reset."""
         ...
 
     def open_runs(self) -> Iterable[int]: ...
@@ -58,6 +63,9 @@ class StateView:
         chains = state.children.get(run_key, ())
         runs = (state.runs[key] for each in chains for key in state.newest[state.links[each].child])
         return [(run.run_key, run.run_id) for run in runs if run.chain_key in chains]
+
+    def history(self, run_key: int) -> Sequence[StoredTransition]:
+        return self._state.histories[run_key]
 
     def open_runs(self) -> Iterable[int]:
         return sorted(self._state.open_runs)

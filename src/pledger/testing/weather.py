@@ -41,6 +41,7 @@ READS: Final = frozenset(
         "read_losses",
         "read_pieces",
         "read_token_keys",
+        "read_resets",
     }
 )
 #: How long a verb takes, in seconds: mostly, and when the store is slow.

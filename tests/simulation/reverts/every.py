@@ -14,6 +14,7 @@ from tests.simulation.reverts import (
     of_pauses,
     of_pieces,
     of_queues,
+    of_resets,
     of_retention,
     of_runs,
     of_the_store,
@@ -40,4 +41,5 @@ EVERY = [
     *of_tokens.REVERTS,
     *of_chains.REVERTS,
     *of_families.REVERTS,
+    *of_resets.REVERTS,
 ]

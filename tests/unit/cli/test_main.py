@@ -23,6 +23,8 @@ COMMANDS = (
     "query",
     "cancel",
     "terminate",
+    "reset",
+    "redrive",
     "pause",
     "resume",
     "paused",

@@ -83,6 +83,7 @@ def test_tags_are_unique_and_never_reused() -> None:
         "SignalReceived": 5,
         "CancelRequested": 6,
         "RunTerminated": 7,
+        "RunReset": 18,
         "RunTimedOut": 8,
         "ScheduleActivity": 21,
         "CancelActivity": 22,

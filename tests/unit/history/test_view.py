@@ -28,6 +28,17 @@ FAILURE = Failure(
 OPTIONS = ActivityOptions(30_000, 60_000, 5_000, 1_000, RetryPolicyRecord(non_retryable_error_types=("X",)), "wait")
 
 #: One of every kind.
+RESET = events.RunReset(
+    "01J",
+    7,
+    "reset",
+    "a bug",
+    "ada@ops",
+    "01J/1",
+    1_000,
+    9_000,
+    (("charge", "0f", "charge-A1"), ("ship", "1e", "01J/1/9")),
+)
 TRANSITIONS = (
     Transition(
         FORMAT,
@@ -59,6 +70,7 @@ TRANSITIONS = (
         (events.CancelActivity(3), events.CancelTimer(5), events.CancelRun(FAILURE)),
     ),
     Transition(FORMAT, 3_000, "c0de2", (events.RunTerminated("over"), events.RunTimedOut()), ()),
+    Transition(FORMAT, 3_500, None, (RESET,), ()),
     Transition(FORMAT, 4_000, None, (), (events.CompleteRun(b"null"), events.FailRun(FAILURE))),
     Transition(
         FORMAT,

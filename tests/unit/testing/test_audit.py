@@ -293,7 +293,7 @@ def begin(
 
 
 class _Identity:
-    workflow_id, run_id = "w", "run"
+    namespace, workflow_id, run_id, chain_id, segment = "default", "w", "run", "run", 1
 
 
 def test_what_is_limited_does_not_begin_beside_its_run(ledger: Ledger) -> None:
@@ -359,7 +359,7 @@ def once(ledger: Ledger, number: int = 1, *, args: bytes = b"[]", fence: int = 1
         None,
     )
     attempt.identity = _Identity()  # type: ignore[assignment]
-    attempt.command = msgspec.structs.replace(SCHEDULE, args=args)
+    attempt.command = msgspec.structs.replace(SCHEDULE, args=args, idempotency_key=args.decode())
     ledger.auditor.attempt_began(attempt, Activity("pay", 1, {"key"}, [AttemptSeen(number, "worker")]))
     return [each.partition(":")[0] for each in ledger.violations]
 

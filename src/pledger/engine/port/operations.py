@@ -283,6 +283,44 @@ class Terminate(Write):
     parent: tuple[int, int, str] | None = None
 
 
+class ResetRun(Write):
+    """Go on from a part of a run's history in a new run: the next segment of its chain, which waits for a worker.
+
+    base_key, base_event, base_head: the run, and where its history ends. kept: its transitions up to this event are the
+    new run's, row by row; head: of the last of them. newest_key, newest_event, newest_head: the same of the newest run
+    of the workflow id, which is of this chain; where that is open, `closing` is its last transition. Answered Started,
+    or LOST when any of this is not so any more.
+
+    run_id: the new run's. inputs: encoded, what it is given first, see `transition.decode_inputs`. tasks: rows of what
+    is pending there; their run_key is filled in by the store. revive: signals that came too late for the chain's runs
+    wait again. base_run_id, event_id, how, reason, by: as in RunReset, for those who look.
+
+    Messages that wait are the chain's: the new run gets them.
+    """
+
+    namespace: str
+    workflow_id: str
+    base_key: int
+    base_event: int
+    base_head: bytes
+    newest_key: int
+    newest_event: int
+    newest_head: bytes
+    closing: StoredTransition | None
+    run_id: str
+    kept: int
+    head: bytes
+    inputs: bytes
+    tasks: Sequence[TaskRow]
+    revive: bool
+    time_ms: int
+    base_run_id: str
+    event_id: int
+    how: str
+    reason: str
+    by: str
+
+
 Operation: TypeAlias = (
     StartRun
     | Append
@@ -297,4 +335,5 @@ Operation: TypeAlias = (
     | LogAttempts
     | Send
     | Terminate
+    | ResetRun
 )

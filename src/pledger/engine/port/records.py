@@ -75,11 +75,14 @@ class RunRow(Record, frozen=True):
 #: The id of the message that holds a start: no sender has it. That of the run would not do, which callers know and may
 #: name a message by: it would be known already, and never delivered.
 START_ID: Final = ""
+#: What that message is called when it holds the first inputs of a run that goes on from another one's history.
+RESET_NAME: Final = "reset"
 
 
 class Message(Record, frozen=True):
-    """One message of a chain's inbox. kind: "start" (body: an encoded RunStarted), "signal" (body: JSON array of
-    arguments), "cancel" (body: the reason in UTF-8; name is empty) or "notice" (see `posts`).
+    """One message of a chain's inbox. kind: "start" (body: an encoded RunStarted, or the inputs of a run that was
+    reset), "signal" (body: JSON array of arguments), "cancel" (body: the reason in UTF-8; name is empty) or "notice"
+    (see `posts`).
 
     verdict: None while it waits; "delivered" (event_id says where), "undelivered" (the run closed first), and for a
     cancel what became of the run: "cancelled", or "too_late:<status>".
@@ -240,6 +243,22 @@ class StoredRun(Record, frozen=True):
     transitions: tuple[StoredTransition, ...] = ()
     messages: tuple[Message, ...] = ()
     tasks: tuple[TaskRow, ...] = ()
+
+
+class ResetRow(Record, frozen=True):
+    """That a run goes on from a part of another one's history. run_key, run_id: the new run. base_key, base_run_id: the
+    other one. event_id, how, reason, by: as in RunReset. kept: up to this event its history is the other one's."""
+
+    run_key: int
+    run_id: str
+    base_key: int
+    base_run_id: str
+    event_id: int
+    kept: int
+    how: str
+    reason: str
+    by: str
+    reset_ms: int
 
 
 class LimitRow(Record, frozen=True):

@@ -49,7 +49,7 @@ class Retention(Protocol):
         ...
 
     async def finished_types(self, namespace: str) -> list[str]:
-        """The workflow types of which something finished is there, in order."""
+        """The workflow types of which something closed is there, in order."""
         ...
 
     async def finished_chains(

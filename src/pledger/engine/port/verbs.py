@@ -23,6 +23,7 @@ from pledger.engine.port.records import (
     PlaceRow,
     QueueRow,
     Request,
+    ResetRow,
     RunRow,
     RunStatus,
     SessionRow,
@@ -82,6 +83,10 @@ class Ledger(Protocol):
         self, namespace: str, where: Sequence[Condition], limit: int, before_key: int | None = None
     ) -> list[RunRow]:
         """Runs that meet every condition, newest first, at most `limit`; `before_key` pages on: run_keys below it."""
+        ...
+
+    async def read_resets(self, run_key: int) -> list[ResetRow]:
+        """Where the run goes on from another one, and which go on from it; the oldest first."""
         ...
 
     async def count_runs(self, namespace: str, where: Sequence[Condition]) -> int: ...

@@ -33,7 +33,10 @@ def leave_duty(state: State, namespace: str, name: str, session_key: int, rest_m
 
 
 def finished_types(state: State, namespace: str) -> list[str]:
-    return sorted({run.workflow_type for run in _last_runs(state) if run.namespace == namespace})
+    # Of a chain that a reset goes on with too: which of them are finished their chains tell.
+    closed = (run for run in state.runs.values() if run.closed_ms is not None and not run.is_forgotten)
+    found = (run for run in closed if run.namespace == namespace and run.status != "continued_as_new")
+    return sorted({run.workflow_type for run in found})
 
 
 def finished_chains(

@@ -16,7 +16,16 @@ from pledger.engine.port.lane_text import Share
 from pledger.engine.port.lanes import Slot, SlotKey
 from pledger.engine.port.pauses import Pause
 from pledger.engine.port.posts import ClosePolicy
-from pledger.engine.port.records import AttemptRecord, Message, Request, RunRow, RunStatus, SessionRow, TaskRow
+from pledger.engine.port.records import (
+    AttemptRecord,
+    Message,
+    Request,
+    ResetRow,
+    RunRow,
+    RunStatus,
+    SessionRow,
+    TaskRow,
+)
 from pledger.engine.port.tokens import TokenKey
 from pledger.errors import WorkflowNotFoundError
 from pledger.history.placement import LimitRule, LimitUse
@@ -60,11 +69,11 @@ class State:
     tried: of runs that were blocked, the event at which that was, and the codes that failed there. queues: what limits
     and fairness go by, of each namespace. dependencies: by name, of each namespace. leftovers: forgotten runs that
     still have some of their history. duties: (owner, until_ms) of each chore, by namespace and name. losses: see
-    `Losses.read_losses`. pieces: by their names; piece_uses: the names of those that a run uses. token_keys: the newest
-    last. links: of children, by their chains; children: the chains of each parent, in the order of their starts.
-    partings: runs that have ended, and whose children are to be seen to. news: set by a rule that writes what may
-    concern another process: something that may be due, a run or a slot that is free, an end. listeners: called with the
-    handle that wrote, after a write that was such.
+    `Losses.read_losses`. resets: of runs that go on from another one, from which. pieces: by their names; piece_uses:
+    the names of those that a run uses. token_keys: the newest last. links: of children, by their chains; children: the
+    chains of each parent, in the order of their starts. partings: runs that have ended, and whose children are to be
+    seen to. news: set by a rule that writes what may concern another process: something that may be due, a run or a
+    slot that is free, an end. listeners: called with the handle that wrote, after a write that was such.
     """
 
     clock: Callable[[], int] = system_clock
@@ -97,6 +106,7 @@ class State:
     links: dict[int, Link] = field(default_factory=dict)
     children: dict[int, list[int]] = field(default_factory=dict)
     partings: dict[int, None] = field(default_factory=dict)
+    resets: dict[int, ResetRow] = field(default_factory=dict)
     news: bool = False
     listeners: list[Callable[[object], None]] = field(default_factory=list)
 
@@ -163,6 +173,10 @@ class State:
                 inbox[key] = replace(message, verdict="cancelled" if status == "cancelled" else late)
             elif message.verdict is None:
                 inbox[key] = replace(message, verdict=late if message.kind == "cancel" else "undelivered")
+        self.end_run(run, status, closed_ms)
+
+    def end_run(self, run: RunRow, status: RunStatus, closed_ms: int) -> None:
+        """The same where the chain goes on, and its messages with it."""
         self.tasks.pop(run.run_key, None)
         self.wakes.discard(run.run_key)
         self.open_runs.discard(run.run_key)

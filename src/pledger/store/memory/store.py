@@ -22,6 +22,7 @@ from pledger.engine.port.operations import (
     Operation,
     PutTask,
     Release,
+    ResetRun,
     Send,
     StartRun,
     Terminate,
@@ -38,6 +39,7 @@ from pledger.engine.port.records import (
     PlaceRow,
     QueueRow,
     Request,
+    ResetRow,
     RunRow,
     RunStatus,
     SessionRow,
@@ -61,6 +63,7 @@ from pledger.store.memory import (
     pieces,
     queues,
     requests,
+    resets,
     retention,
     sessions,
     tasks,
@@ -78,6 +81,7 @@ _RULES: Final[dict[type, Callable[[State, Any], Answer]]] = {
     Block: ledger.block,
     ConfirmClaim: ledger.confirm_claim,
     Terminate: ledger.terminate,
+    ResetRun: resets.reset_run,
     Send: mailbox.send,
     PutTask: tasks.put_task,
     FinishTask: tasks.finish_task,
@@ -153,6 +157,9 @@ class MemoryStore(MemoryHandle, MemoryTransactions):
         self, namespace: str, where: Sequence[Condition], limit: int, before_key: int | None = None
     ) -> list[RunRow]:
         return await self._call(ledger.list_runs, namespace, where, limit, before_key)
+
+    async def read_resets(self, run_key: int) -> list[ResetRow]:
+        return await self._call(resets.read_resets, run_key)
 
     async def count_runs(self, namespace: str, where: Sequence[Condition]) -> int:
         return await self._call(ledger.count_runs, namespace, where)

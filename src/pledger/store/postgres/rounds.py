@@ -18,6 +18,7 @@ from pledger.engine.port.operations import (
     Operation,
     PutTask,
     Release,
+    ResetRun,
     Send,
     StartRun,
     Terminate,
@@ -28,7 +29,7 @@ from pledger.store.postgres.rules.families import starts_of, touched_by
 Round: TypeAlias = list[tuple[int, Operation]]
 
 #: Those that change the row of a run: no other operation on that run is in their round.
-_CHANGES_RUN: Final = (Append, Release, Block, ConfirmClaim, Terminate)
+_CHANGES_RUN: Final = (Append, Release, Block, ConfirmClaim, Terminate, ResetRun)
 
 
 def cut_into_rounds(batch: Sequence[Operation]) -> list[Round]:
@@ -64,6 +65,8 @@ def _others(operation: Operation) -> tuple[Sequence[int], Sequence[Hashable]]:
 def _subject(operation: Operation) -> tuple[int | None, Hashable]:
     """The run that it is about, and what of it nobody else may be about; None for nothing."""
     match operation:
+        case ResetRun():
+            return operation.newest_key, (operation.namespace, operation.workflow_id)
         case StartRun():
             return None, (operation.namespace, operation.workflow_id)
         case LogAttempts():

@@ -20,6 +20,7 @@ _SUBJECTS: Final = (
     "transactions",
     "pauses",
     "retention",
+    "resets",
     "losses",
     "queues",
     "dependencies",

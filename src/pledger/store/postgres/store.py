@@ -25,6 +25,7 @@ from pledger.store.postgres.patience import write_patiently
 from pledger.store.postgres.pieces import PostgresPieces
 from pledger.store.postgres.queues import PostgresQueues
 from pledger.store.postgres.requests import PostgresRequests
+from pledger.store.postgres.resets import PostgresResets
 from pledger.store.postgres.retention import PostgresRetention
 from pledger.store.postgres.schema import migrate, schema_version
 from pledger.store.postgres.sessions import PostgresSessions
@@ -44,6 +45,7 @@ _DESCRIBE: Final = """
 
 class PostgresStore(
     PostgresLedger,
+    PostgresResets,
     PostgresMailbox,
     PostgresMail,
     PostgresFamilies,

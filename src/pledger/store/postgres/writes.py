@@ -24,6 +24,14 @@ Row: TypeAlias = tuple[Any, ...]
 #: Statements that take a row for each of their array parameters, in the order in which they are written.
 BY_ROW: Final = (
     "insert_chains",
+    "outlive_runs",
+    "renew_chains",
+    "insert_segments",
+    "copy_histories",
+    "copy_uses",
+    "drop_starts",
+    "revive_signals",
+    "insert_resets",
     "insert_runs",
     "insert_children",
     "step_runs",

@@ -20,12 +20,13 @@ from pledger.engine.port.operations import (
     Operation,
     PutTask,
     Release,
+    ResetRun,
     Send,
     StartRun,
     Terminate,
 )
 from pledger.errors import PledgerError
-from pledger.store.sqlite import ledger, mailbox, pieces, tasks
+from pledger.store.sqlite import ledger, mailbox, pieces, resets, tasks
 from pledger.store.sqlite.failures import is_of_the_place, operation_failure
 from pledger.store.sqlite.writer import Cursor
 
@@ -38,6 +39,7 @@ WRITERS: Final[Writers] = {
     Block: ledger.block,
     ConfirmClaim: ledger.confirm_claim,
     Terminate: ledger.terminate,
+    ResetRun: resets.reset_run,
     Send: mailbox.send,
     PutTask: tasks.put_task,
     FinishTask: tasks.finish_task,

@@ -199,10 +199,23 @@ def terminate(cursor: Cursor, op: Terminate) -> Answer:
     return Reply.WON
 
 
+def end_run(cursor: Cursor, run: RunRow, closing: StoredTransition, time_ms: int) -> None:
+    """The last step of an open run whose chain goes on, and its messages with it."""
+    place = (run.run_key, run.last_event, run.head)
+    cursor.execute(_SQL["terminate"], (run.last_event + 1, closing.checksum, "terminated", time_ms, *place))
+    cursor.execute(_INSERT_TRANSITION, (run.run_key, closing.first_event_id, closing.body, closing.checksum))
+    families.part(cursor, run.run_key)
+    _leave_nothing(cursor, run.run_key)
+
+
 def _settle(cursor: Cursor, run_key: int, status: RunStatus) -> None:
     """The effects of a close beside the history: verdicts for all messages, nothing left to do."""
     if status != "continued_as_new":  # they are the chain's
         cursor.execute(_SQL["settle_messages"], (run_key, status))
+    _leave_nothing(cursor, run_key)
+
+
+def _leave_nothing(cursor: Cursor, run_key: int) -> None:
     cursor.execute(_SQL["drop_tasks_of_run"], (run_key,))
     cursor.execute(_SQL["drop_wake"], (run_key,))
 

@@ -29,6 +29,7 @@ from pledger.store.sqlite.pauses import SqlitePauses
 from pledger.store.sqlite.pieces import SqlitePieces
 from pledger.store.sqlite.queues import SqliteQueues
 from pledger.store.sqlite.requests import SqliteRequests
+from pledger.store.sqlite.resets import SqliteResets
 from pledger.store.sqlite.retention import SqliteRetention
 from pledger.store.sqlite.sessions import SqliteSessions
 from pledger.store.sqlite.tasks import SqliteTasks
@@ -42,6 +43,7 @@ BUSY_TIMEOUT_MS = 10_000
 
 class SqliteStore(
     SqliteLedger,
+    SqliteResets,
     SqliteMailbox,
     SqliteMail,
     SqliteFamilies,

@@ -18,6 +18,7 @@ from pledger.engine.port.operations import (
     Operation,
     PutTask,
     Release,
+    ResetRun,
     Send,
     StartRun,
     Terminate,
@@ -25,7 +26,7 @@ from pledger.engine.port.operations import (
 from pledger.engine.port.pieces import user_of
 from pledger.errors import InternalError
 from pledger.store.postgres.found import Found, Needs
-from pledger.store.postgres.rules import ledger, mailbox, tasks
+from pledger.store.postgres.rules import ledger, mailbox, resets, tasks
 from pledger.store.postgres.writes import Writes
 
 _NEEDS: Final[Mapping[type, Callable[[Any, Needs], None]]] = {
@@ -35,6 +36,7 @@ _NEEDS: Final[Mapping[type, Callable[[Any, Needs], None]]] = {
     Block: ledger.needs_of_block,
     ConfirmClaim: ledger.needs_of_confirm,
     Terminate: ledger.needs_of_terminate,
+    ResetRun: resets.needs_of_reset,
     Send: mailbox.needs_of_send,
     PutTask: tasks.needs_of_put,
     FinishTask: tasks.needs_of_finish,
@@ -51,6 +53,7 @@ _DECIDE: Final[Mapping[type, Callable[[Any, Found, Writes], Answer]]] = {
     Block: ledger.block,
     ConfirmClaim: ledger.confirm_claim,
     Terminate: ledger.terminate,
+    ResetRun: resets.reset_run,
     Send: mailbox.send,
     PutTask: tasks.put_task,
     FinishTask: tasks.finish_task,

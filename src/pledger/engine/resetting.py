@@ -1,0 +1,415 @@
+"""Resets and redrives: what a new run takes over of another one's history, what it would do again, and the write.
+
+The history up to the point is the new run's row by row, so that its code replays it and draws what it has drawn. What
+comes after the point is looked through once: messages that are to be given again, and what has been done already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import msgspec
+
+from pledger import errors
+from pledger.engine.ids import new_run_id
+from pledger.engine.kept import check_kept, in_words
+from pledger.engine.port.operations import ResetRun
+from pledger.engine.task_rows import decode_command, queued_row
+from pledger.history import events, resets, transition
+from pledger.history.prefix import Cut, Numbered, cut_after, cut_before_failure
+from pledger.history.retry import is_whole
+from pledger.history.state import RunState, fold
+from pledger.history.transition import StoredTransition, Transition
+from pledger.machine.identity import RunIdentity
+
+if TYPE_CHECKING:
+    from pledger.engine.port.records import AttemptRecord, Message, ResetRow, RunRow, TaskRow
+    from pledger.engine.port.verbs import Store
+
+How: TypeAlias = Literal["reset", "redrive"]
+#: What became of an activity in the run before: "pending" had begun and not ended.
+Fate: TypeAlias = Literal["completed", "failed", "cancelled", "pending"]
+
+
+class ResetReapplyType(Enum):
+    """Which messages that reached a run after the point its reset gives to the new run, in their order.
+
+    SIGNAL: signals. ALL_ELIGIBLE: requests to cancel too. NONE: none of those that were delivered; what still waits is
+    delivered all the same.
+    """
+
+    SIGNAL = "signals"
+    ALL_ELIGIBLE = "all"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Repetition:
+    """An activity that has begun in the run before, and of which the new run does not know the outcome.
+
+    event_id: where it was scheduled in the run before. args: JSON array. outcome: what became of it there.
+    idempotency_key: what it went by, and goes by again. certain: it is attempted again at once, since it was scheduled
+    before the point; else the code decides, and gets the same key when it asks for the same again.
+    """
+
+    event_id: int
+    activity_type: str
+    args: bytes
+    outcome: Fate
+    idempotency_key: str
+    certain: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """What a reset starts from, as it was read. newest: the newest run of the workflow id, which may be the same.
+    heads: the checksum of each transition. Of a damaged history there is what stands before the damage. newest_ms: when
+    the newest transition of `newest` was. before: the run that it goes on from, where no worker has taken it up since.
+    """
+
+    row: RunRow
+    newest: RunRow
+    transitions: Sequence[Transition]
+    heads: Sequence[bytes]
+    damage: errors.CorruptHistoryError | None
+    tasks: Sequence[TaskRow]
+    attempts: Sequence[AttemptRecord]
+    undelivered: Sequence[Message]
+    newest_ms: int
+    before: str | None
+
+
+async def read_base(store: Store, row: RunRow) -> Base:
+    """Raises NoLongerKeptError for a run that retention has removed."""
+    from pledger.engine.loading import HistoryReader  # noqa: PLC0415 - a part of the engine
+    from pledger.engine.newest import newest_transition  # noqa: PLC0415
+
+    check_kept(row)
+    newest = await store.find_run(row.namespace, row.workflow_id)
+    assert newest is not None
+    reader = HistoryReader(store, row.run_key, row.run_id)
+    transitions: list[Transition] = []
+    heads: list[bytes] = []
+    damage: errors.CorruptHistoryError | None = None
+    try:
+        while reader.last_event < row.last_event and (page := await store.read_history(row.run_key, reader.last_event)):
+            for each in page:
+                transitions.append(reader.take(each))
+                heads.append(reader.head)
+        if reader.last_event <= row.last_event:  # beyond it, the run has gone on since its row was read
+            reader.check_end(row)
+    except errors.CorruptHistoryError as error:
+        check_kept(await store.read_run(row.run_key))  # it may have been removed while it was read
+        damage = error
+    last = reader.time_ms
+    if newest.run_key != row.run_key and newest.status == "running" and newest.last_event:
+        found = await newest_transition(store, newest)
+        last = max(last, 0 if found is None else found.time_ms)
+    return Base(
+        row,
+        newest,
+        transitions,
+        heads,
+        damage,
+        await store.read_tasks(row.run_key),
+        await store.read_attempts(row.run_key),
+        await store.read_undelivered(row.chain_key),
+        last,
+        _not_taken_up(transitions, await store.read_resets(row.run_key), row.run_key),
+    )
+
+
+class Draft:
+    """A reset, thought through and not done. cut: where. state: what the history amounts to there. reapplied: the
+    messages that the new run is given again."""
+
+    def __init__(self, base: Base, cut: Cut, how: How, reapply: ResetReapplyType) -> None:
+        self.base = base
+        self.cut = cut
+        self.how: How = how
+        self.reapply = reapply
+        self.state = fold(_until(base.transitions, cut.kept)) if cut.kept else RunState()
+        self.reapplied = tuple(_again(cut.beyond, reapply))
+        self.revives = reapply is not ResetReapplyType.NONE and any(
+            each.kind == "signal" and each.verdict == "undelivered" for each in base.undelivered
+        )
+
+    @property
+    def keys(self) -> str:
+        """What the default idempotency keys of the run before begin with."""
+        identity = _identity(self.base.row, self.base.row.run_id)
+        return f"{identity.chain_id}/{identity.segment}"
+
+    def repetitions(self) -> list[Repetition]:
+        """What has begun in the run before and may be done again, in the order of its events."""
+        carried = {each.scheduled_event_id for each in self.cut.carried if isinstance(each, _OUTCOMES)}
+        scheduled = [
+            *((event_id, each.command, True) for event_id, each in self.state.activities.items()),
+            *((event_id, command, False) for event_id, command in self._scheduled_beyond()),
+        ]
+        fates, begun = self._fates(), self._begun()
+        return [
+            Repetition(
+                event_id,
+                command.activity_type,
+                command.args,
+                fates.get(event_id, "pending"),
+                command.idempotency_key or f"{self.keys}/{event_id}",
+                certain,
+            )
+            for event_id, command, certain in scheduled
+            if event_id not in carried and (event_id in fates or event_id in begun)
+        ]
+
+    def _scheduled_beyond(self) -> Iterable[tuple[int, events.ScheduleActivity]]:
+        return (
+            (each.event_id, each.event) for each in self.cut.beyond if isinstance(each.event, events.ScheduleActivity)
+        )
+
+    def _fates(self) -> dict[int, Fate]:
+        """Of those that ended after the point."""
+        fates: dict[int, Fate] = {}
+        for each in self.cut.beyond:
+            match each.event:
+                case events.ActivityCompleted():
+                    fates[each.event.scheduled_event_id] = "completed"
+                case events.ActivityFailed():
+                    cancelled = each.event.retry_state == "cancelled"
+                    fates[each.event.scheduled_event_id] = "cancelled" if cancelled else "failed"
+                case events.CancelActivity():
+                    fates.setdefault(each.event.scheduled_event_id, "cancelled")
+                case _:
+                    pass
+        return fates
+
+    def _begun(self) -> set[int]:
+        """Those without an outcome that an attempt has been made of, as far as the store can say: what has no row may
+        have begun beside its run."""
+        waits = {each.event_id for each in self.base.tasks if each.state == "queued" and each.attempt == 1}
+        if self.base.row.status != "running":
+            return {each.event_id for each in self.cut.beyond} | set(self.state.activities)
+        return {*self.state.activities, *(event_id for event_id, _ in self._scheduled_beyond())} - waits
+
+    def tokens(self) -> int:
+        """What no attempt of the run before has had for a fencing token."""
+        seen = [each.attempt for each in self.base.tasks] + [each.attempt for each in self.base.attempts]
+        before = [0]
+        for numbered in _numbered(self.base.transitions):
+            match numbered:
+                case events.ActivityCompleted() | events.ActivityFailed():
+                    seen.append(numbered.attempt)
+                case events.ScheduleActivity():
+                    before.append(numbered.options.tokens_before or 0)
+                case events.RunReset():
+                    before.append(numbered.tokens)
+                case _:
+                    pass
+        before += [decode_command(each.command).options.tokens_before or 0 for each in self.base.tasks]
+        return resets.tokens_above(max(before) + max(seen, default=0))
+
+    def deadline_ms(self, now_ms: int) -> int | None:
+        """The new run has as much time as the one before was given."""
+        started = self.base.transitions[0]
+        first = started.inputs[0]
+        if not isinstance(first, events.RunStarted) or first.deadline_ms is None:
+            return None
+        return now_ms + first.deadline_ms - started.time_ms
+
+    def operation(self, now_ms: int, entropy: bytes, reason: str, by: str) -> ResetRun:
+        """The write. entropy: 10 random bytes."""
+        base, cut, newest = self.base, self.cut, self.base.newest
+        # The time of a run never goes back, whatever the clock has done since its last transition.
+        now_ms = max(now_ms, base.newest_ms)
+        kept = len(_until(base.transitions, cut.kept))
+        run_id = new_run_id(now_ms, entropy)
+        event_id = max(1, cut.event_id)
+        event = events.RunReset(
+            base.row.run_id,
+            event_id,
+            self.how,
+            reason,
+            by,
+            self.keys,
+            self.tokens(),
+            self.deadline_ms(now_ms),
+            resets.past_of(self._scheduled_beyond(), self.keys),
+        )
+        return ResetRun(
+            namespace=base.row.namespace,
+            workflow_id=base.row.workflow_id,
+            base_key=base.row.run_key,
+            base_event=base.row.last_event,
+            base_head=base.row.head,
+            newest_key=newest.run_key,
+            newest_event=newest.last_event,
+            newest_head=newest.head,
+            closing=self._closing(run_id, now_ms) if newest.status == "running" else None,
+            run_id=run_id,
+            kept=cut.kept,
+            head=base.heads[kept - 1] if kept else transition.CHAIN_START,
+            inputs=transition.encode_inputs(self._inputs(event)),
+            tasks=self._tasks(event, run_id, now_ms),
+            revive=self.revives,
+            time_ms=now_ms,
+            base_run_id=base.row.run_id,
+            event_id=event_id,
+            how=self.how,
+            reason=reason,
+            by=by,
+        )
+
+    def _closing(self, run_id: str, now_ms: int) -> StoredTransition:
+        """The end of the run that is open."""
+        newest, base = self.base.newest, self.base.row
+        what = "redriven" if self.how == "redrive" else f"reset to event {max(1, self.cut.event_id)}"
+        which = "" if newest.run_key == base.run_key else f" of run {base.run_id}"
+        ended = events.RunTerminated(f"{what}{which}: run {run_id} goes on")
+        body = transition.encode_parts(now_ms, None, (ended,), ())
+        first = newest.last_event + 1
+        return StoredTransition(first, body, transition.checksum(newest.head, first, body))
+
+    def _inputs(self, event: events.RunReset) -> list[events.Input]:
+        """What the new run is given first. Nothing that its code does in answer comes before the reset itself."""
+        first = [each for each in self.cut.carried if isinstance(each, events.RunStarted | events.RunReset)]
+        rest = [each for each in self.cut.carried if not isinstance(each, events.RunStarted | events.RunReset)]
+        return [*first, event, *rest, *self.reapplied]
+
+    def _tasks(self, event: events.RunReset, run_id: str, now_ms: int) -> list[TaskRow]:
+        """What is pending at the point, for a first attempt of the new run."""
+        identity = _identity(self.base.row, run_id)
+        settled = {each.scheduled_event_id for each in self.cut.carried if isinstance(each, _OUTCOMES)}
+        rows = []
+        for event_id, pending in self.state.activities.items():
+            if event_id in settled:
+                continue
+            task = queued_row(
+                identity,
+                0,
+                event_id,
+                resets.taken_over(pending.command, event_id, event),
+                number=1,
+                due_ms=now_ms,
+                scheduled_ms=now_ms,
+                run_deadline_ms=event.deadline_ms,
+            )
+            if pending.cancel_requested:
+                task = msgspec.structs.replace(task, cancel_requested=True, expires_ms=0)
+            rows.append(task)
+        return rows
+
+
+_OUTCOMES = (events.ActivityCompleted, events.ActivityFailed)
+
+
+def draft_reset(base: Base, event_id: int, reapply: ResetReapplyType) -> Draft:
+    """Raises UsageError for a point that is none."""
+    row = base.row
+    last = sum(len(each.events()) for each in base.transitions)
+    if not is_whole(event_id):
+        raise errors.UsageError(f"event_id={event_id!r} is no event of {in_words(row)}: they are counted from 1")
+    if not isinstance(reapply, ResetReapplyType):
+        raise errors.UsageError(f"reapply={reapply!r} is no ResetReapplyType")
+    if base.damage is not None and event_id > last:
+        raise base.damage
+    if not last:
+        raise errors.UsageError(f"{in_words(row)} has nothing to be reset to: no worker has begun it yet")
+    if not 1 <= event_id <= last:
+        raise errors.UsageError(
+            f"{in_words(row)} has no event {event_id}: its history has {last}; `pledger history {row.workflow_id}` "
+            f"lists them"
+        )
+    return _checked(Draft(base, cut_after(base.transitions, event_id), "reset", reapply))
+
+
+def draft_redrive(base: Base) -> Draft:
+    """Raises RunClosedError and UsageError where there is nothing to be redriven."""
+    row = base.row
+    if base.damage is not None:
+        raise base.damage
+    cut = cut_before_failure(base.transitions) if row.status != "running" else None
+    if row.status == "running":
+        hint = (
+            "it is blocked: with code that can carry it on it goes on by itself, or reset it to before the bug"
+            if row.blocked is not None
+            else "to have it do something again, reset it"
+        )
+        raise errors.UsageError(f"{in_words(row)} is open, and only a run that has ended badly is redriven; {hint}")
+    if cut is None:
+        raise errors.RunClosedError(
+            f"{in_words(row)} is {row.status}, and only a run that has ended badly is redriven; to have it do "
+            f"something again, reset it to the event before",
+            status=row.status,
+        )
+    return _checked(Draft(base, cut, "redrive", ResetReapplyType.SIGNAL))
+
+
+def _checked(draft: Draft) -> Draft:
+    row, newest = draft.base.row, draft.base.newest
+    if draft.base.before is not None:
+        raise errors.UsageError(
+            f"{in_words(row)} goes on from run {draft.base.before}, and no worker has taken it up: reset that one"
+        )
+    if draft.state.children or draft.state.messages:
+        waits = "a child" if draft.state.children else "the answer to a message"
+        raise errors.UsageError(
+            f"{in_words(row)} waits at event {draft.cut.kept} for {waits}, which goes to that run: reset it to an "
+            f"event before that was asked, or after it came"
+        )
+    if not draft.cut.kept and not draft.cut.carried:
+        raise errors.UsageError(
+            f"{in_words(row)} ended before any worker had begun it: there is nothing to go on from. Start it anew, "
+            f"with id_reuse_policy=IdReusePolicy.ALLOW_DUPLICATE"
+        )
+    if newest.chain_key != row.chain_key:
+        raise errors.UsageError(
+            f"{in_words(row)} is not to be gone on from: its workflow id was started anew since, as run "
+            f"{newest.run_id} ({newest.status})"
+        )
+    return draft
+
+
+def _not_taken_up(transitions: Iterable[Transition], links: Iterable[ResetRow], run_key: int) -> str | None:
+    """What waits for a worker, of a run that was reset, is in none of its events yet."""
+    bases = {each.base_run_id for each in _numbered(transitions) if isinstance(each, events.RunReset)}
+    return next((each.base_run_id for each in links if each.run_key == run_key and each.base_run_id not in bases), None)
+
+
+def _identity(row: RunRow, run_id: str) -> RunIdentity:
+    return RunIdentity(
+        namespace=row.namespace,
+        workflow_id=row.workflow_id,
+        run_id=run_id,
+        workflow_type=row.workflow_type,
+        task_queue=row.task_queue,
+    )
+
+
+def _until(transitions: Sequence[Transition], last_event: int) -> Sequence[Transition]:
+    event_id = 0
+    for position, each in enumerate(transitions):
+        event_id += len(each.inputs) + len(each.commands)
+        if event_id > last_event:
+            return transitions[:position]
+    return transitions
+
+
+def _numbered(transitions: Iterable[Transition]) -> Iterable[events.Event]:
+    return (event for each in transitions for event in each.events())
+
+
+def _again(beyond: Sequence[Numbered], reapply: ResetReapplyType) -> Iterable[events.Input]:
+    """The messages that are given again, each once."""
+    seen: set[str] = set()
+    for each in beyond:
+        match each.event:
+            case events.SignalReceived() if reapply is not ResetReapplyType.NONE:
+                if each.event.message_id not in seen:
+                    seen.add(each.event.message_id)
+                    yield each.event
+            case events.CancelRequested() if reapply is ResetReapplyType.ALL_ELIGIBLE:
+                yield each.event
+            case _:
+                pass
