@@ -32,7 +32,6 @@ MISSING: Final[dict[str, Callable[[], bool]]] = {
     "Amazon States Language": _is_there("pledger.dialects.asl"),
     "DAGs": _is_there("pledger.dialects.dag"),
     "KPIs": _is_there("pledger.ops.kpis", "pledger.ops.kpi"),
-    "checkpoints": _has(workflow, "checkpoint"),
     "codec chain": _takes(connect, "codecs"),
     "dynamic signal handlers": _has(workflow, "set_signal_handler"),
     "effects": _takes(activity.defn, "readback"),

@@ -317,11 +317,13 @@ class StuckError(DeterminismError):
 
 
 class HistoryFullError(PledgerError):
-    """The run's history has reached its bound; the run is parked with its state intact. events_max: the bound."""
+    """The run's history has reached its bound; the run is parked with its state intact. events_max, bytes_max: the
+    bounds, one of which it has reached."""
 
-    def __init__(self, message: str = "", *, events_max: int = 0) -> None:
+    def __init__(self, message: str = "", *, events_max: int = 0, bytes_max: int = 0) -> None:
         super().__init__(message)
         self.events_max = events_max
+        self.bytes_max = bytes_max
 
 
 class WorkflowContinuedAsNewError(PledgerError):

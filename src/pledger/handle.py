@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypedDict, Ty
 
 from pledger import errors
 from pledger.engine import asking, blocks, completing, ending, pausing, resetting
+from pledger.engine.growth import warnings_of
 from pledger.engine.kept import afterwards, check_kept, in_words
 from pledger.engine.operators import person
 from pledger.engine.port.answers import Reply, Started
@@ -324,6 +325,7 @@ class WorkflowHandle(Generic[T]):
         pauses = pausing.pauses_of(await store.read_pauses(row.namespace), row)
         places = await store.read_places(row.run_key)
         parent = await store.read_parent(row.chain_key)
+        attempts, warnings = warnings_of(await store.read_attempts(row.run_key))
         return Description(
             summary=run_summary(row, pauses),
             history=history,
@@ -332,7 +334,7 @@ class WorkflowHandle(Generic[T]):
             owner=next((each.identity for each in workers if each.session_key == row.owner), None),
             due=None if row.due_ms is None else utc(max(row.due_ms, row.started_ms)),  # 0 stands for "at once"
             pending=await store.read_tasks(row.run_key),
-            attempts=completing.told(await store.read_attempts(row.run_key)),
+            attempts=completing.told(attempts),
             inbox=await store.read_inbox(row.chain_key),
             undelivered=await store.read_undelivered(row.chain_key),
             blocked=None if row.blocked is None else blocks.read(row.blocked),
@@ -343,6 +345,7 @@ class WorkflowHandle(Generic[T]):
             dependencies=await self._holding_up(row.namespace, places),
             parent=None if parent is None else run_summary(parent),
             resets=tuple(map(reset_summary, await store.read_resets(row.run_key))),
+            history_warnings=tuple(warnings),
         )
 
     async def _holding_up(self, namespace: str, places: list[PlaceRow]) -> dict[str, DependencySummary]:

@@ -95,7 +95,7 @@ class ResetPlan:
 class RunSummary:
     """One run of a list. Times with zone (UTC). closed: None while open. blocked: why it stands still, or None.
     paused: the same, where somebody said so. first_run_id: of the run that its chain began with; segment: its number in
-    the chain, from 1."""
+    the chain, from 1. history_length: how many events it has."""
 
     workflow_id: str
     run_id: str
@@ -108,6 +108,7 @@ class RunSummary:
     paused: str | None = None
     first_run_id: str = ""
     segment: int = 1
+    history_length: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +272,8 @@ class Description:
     wake it. inbox: messages not yet in its history. workers: all of this ledger. now: the store's time. pauses: those
     that hold it. places: where its activities stand that wait for a turn or within a limit. dependencies: those
     that hold up activities of it, by name. parent: the run that started it, of a child. resets: where it goes on from
-    another run, and which go on from it."""
+    another run, and which go on from it. history_warnings: what was said when its history
+    came to 25, 50 and 75 % of its bound, and which line of the code causes that."""
 
     summary: RunSummary
     history: History
@@ -291,6 +293,7 @@ class Description:
     dependencies: Mapping[str, DependencySummary] = field(default_factory=dict)
     parent: RunSummary | None = None
     resets: tuple[ResetSummary, ...] = ()
+    history_warnings: tuple[str, ...] = ()
 
     @property
     def waiting_for(self) -> WaitingFor | None:
@@ -422,6 +425,7 @@ def run_summary(row: RunRow, pauses: Sequence[Pause] = ()) -> RunSummary:
         _why_paused(pauses[0]) if pauses else None,
         row.chain_id,
         row.segment,
+        row.last_event,
     )
 
 

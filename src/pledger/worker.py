@@ -50,8 +50,8 @@ class Worker:
     histories; by default computed from the sources of the workflows and what they import.
     verify: the share of finished runs that is replayed and compared. deadlock_timeout: workflow code that does not wait
     for so long is interrupted and its run blocked; None: never.
-    max_history_events: a run at this bound is parked with its state intact. payload_bytes_max: of one value; None for
-    that of the client.
+    max_history_events, max_history_bytes: a run at such a bound is parked with its state intact.
+    payload_bytes_max: of one value; None for that of the client.
     queue_limits: what all activities of the queue must not exceed over all workers of it; each of these workers has to
     state them.
     paused: pause the namespace, unless it is, before anything is taken: after an incident. See `Client.resume`.
@@ -82,6 +82,7 @@ class Worker:
         deadlock_timeout: timedelta | None = timedelta(seconds=30),
         payload_bytes_max: int | None = None,
         max_history_events: int = 500_000,
+        max_history_bytes: int = 100_000_000,
         paused: bool = False,
         retention: timedelta = timedelta(days=30),
         secrets: Sequence[SecretResolver] = (),
@@ -107,6 +108,7 @@ class Worker:
             ("max_transactions", max_transactions),
             ("max_cached_runs", max_cached_runs),
             ("max_history_events", max_history_events),
+            ("max_history_bytes", max_history_bytes),
             ("payload_bytes_max", payload_bytes_max),
         ):
             if not (is_whole(value) and value >= 1):
@@ -133,6 +135,7 @@ class Worker:
             lease_ms=milliseconds(lease),
             payload_bytes_max=payload_bytes_max,
             history_events_max=max_history_events,
+            history_bytes_max=max_history_bytes,
             verified_share=verify,
             retention_ms=None if retention == timedelta.max else milliseconds(retention),
         )

@@ -79,6 +79,7 @@ __all__ = [
     "Scope",
     "all_handlers_finished",
     "as_completed",
+    "checkpoint",
     "continue_as_new",
     "deadline",
     "defn",
@@ -522,6 +523,8 @@ class ParentInfo:
 class Info:
     """Who the run is. start_time: with zone (UTC). history_length: events so far, this transition's inputs included.
 
+    history_size: of the history before this transition, in bytes.
+
     segment: its number in its chain, from 1. first_run_id: of the run that was started; continued_run_id: of the one
     that this one goes on for, or None. parent: of a child.
     """
@@ -537,6 +540,15 @@ class Info:
     first_run_id: str = ""
     continued_run_id: str | None = None
     parent: ParentInfo | None = None
+    history_size: int = 0
+
+    def is_continue_as_new_suggested(self) -> bool:
+        """Whether the history has grown so long, in events or in bytes, that a successor had better go on.
+
+        The worker decides, by its bounds, and the history records what the code was told. It stays so until the end of
+        the run.
+        """
+        return required("workflow.info").suggests
 
 
 def info() -> Info:
@@ -546,7 +558,7 @@ def info() -> Info:
     start = utc(context.started_ms)
     before = None if who.segment == 1 else chains.run_id_of(who.chain_id, who.segment - 1)
     parent = None if context.parent is None else ParentInfo(context.parent.workflow_id, context.parent.run_id)
-    place = (who.segment, who.chain_id, before, parent)
+    place = (who.segment, who.chain_id, before, parent, context.size)
     return Info(
         who.namespace, who.workflow_id, who.run_id, who.workflow_type, who.task_queue, start, context.events, *place
     )
@@ -577,6 +589,25 @@ def continue_as_new(
     InvalidPolicyError for a deadline of 0 or less.
     """
     continuing.continue_as_new(required("workflow.continue_as_new"), args, workflow, task_queue, deadline)
+
+
+def checkpoint(*args: Any) -> None:
+    """A place where the run may end for a successor that is given `args`: once its history has grown long, it does.
+
+    Call it in the loop of the run method, between two rounds; `args` are all that the successor has to know:
+
+        while True:
+            account.apply(await next_entry())
+            workflow.checkpoint(account)
+
+    Mostly it does nothing. It continues as new when `info().is_continue_as_new_suggested()`, and this is a safe point:
+    no activity is pending, no timer runs, no signal handler and no other task is at work, and nobody has asked the run
+    to cancel. Else the run goes on, and the next call looks again. A run that comes near the bound of its history gets
+    its messages one by one, and none while something of it is in flight, so that a safe point comes.
+
+    Raises UsageError outside of the run method, and what `continue_as_new` raises.
+    """
+    continuing.checkpoint(required("workflow.checkpoint"), args)
 
 
 # Changing code --------------------------------------------------------------------------------------------------------

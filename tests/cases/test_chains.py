@@ -5,8 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from pledger import Client, workflow
+import pytest
+
+from pledger import Client, activity, workflow
+from pledger.engine import loading
+from pledger.engine.loading import HistoryReader
 from pledger.engine.runs import Runs
+from pledger.errors import RunBlockedError
 from pledger.history import events
 from tests.engine.harness import Ledger
 
@@ -75,3 +80,74 @@ async def _delivered(client: Client, runs: list[Any]) -> Any:
         yield [
             tuple(each.attributes["args"]) for each in history.events if isinstance(each.event, events.SignalReceived)
         ]
+
+
+# CHD-05 ---------------------------------------------------------------------------------------------------------------
+
+EVENTS, BYTES = 1000, 1_000_000
+
+
+@activity.defn
+async def insert(batch: str) -> int:
+    return len(batch)
+
+
+@workflow.defn
+async def insert_all(batches: int, row_bytes: int, looks: str) -> int:
+    for left in range(batches, 0, -1):
+        await insert(f"{left} ".ljust(row_bytes, "x"))
+        if looks == "at the hint" and workflow.info().is_continue_as_new_suggested():
+            # Well before either limit.
+            assert workflow.info().history_length < EVENTS * 0.8
+            assert workflow.info().history_size < BYTES * 0.8
+            workflow.continue_as_new(left - 1, row_bytes, looks)
+    return workflow.info().segment
+
+
+BOUNDS = {"max_history_events": EVENTS, "max_history_bytes": BYTES}
+
+
+@pytest.mark.parametrize(("batches", "row_bytes", "segments"), [(600, 100, 6), (30, 100_000, 8)], ids=["many", "large"])
+async def test_CHD_05_growth_is_measured_in_events_and_in_bytes(
+    ledger: Ledger, batches: int, row_bytes: int, segments: int
+) -> None:
+    async with ledger.connect() as client, ledger.worker(client, insert_all, insert, **BOUNDS):
+        found = await client.execute_workflow(insert_all, batches, row_bytes, "at the hint", id="rows")
+        assert segments / 2 <= found <= segments * 2
+
+
+@pytest.mark.parametrize(("batches", "row_bytes", "limit"), [(600, 100, "events"), (30, 100_000, "bytes")])
+async def test_CHD_05_without_the_check_the_reason_names_the_limit_and_the_sizes(
+    ledger: Ledger, batches: int, row_bytes: int, limit: str
+) -> None:
+    """Where the case has the run ended, it is parked: its state is intact (docs/chains.md)."""
+    async with ledger.connect() as client, ledger.worker(client, insert_all, insert, **BOUNDS):
+        handle = await client.start_workflow(insert_all, batches, row_bytes, "never", id="rows")
+        with pytest.raises(
+            RunBlockedError, match=f"bound of its history in {limit}: .* of 1,000 events, .* of 1,000,000"
+        ):
+            await handle.result()
+        # What was said before names the line that causes it.
+        told = await handle.describe()
+        assert len(told.history_warnings) >= 2
+        assert all("insert_all (activity 'insert')" in each for each in told.history_warnings[1:])
+
+
+async def test_CHD_05_a_page_of_a_history_is_bounded_in_bytes(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loading, "FIRST_PAGE", 2)
+    monkeypatch.setattr(loading, "PAGE_BYTES", 250_000)
+    async with ledger.connect() as client:
+        async with ledger.worker(client, insert_all, insert):
+            handle = await client.start_workflow(insert_all, 20, 100_000, "never", id="rows")
+            await handle.result()
+        row = await client.internals.store.find_run("default", "rows")
+        assert row is not None
+        reader, pages = HistoryReader(client.internals.store, row.run_key, row.run_id), list[int]()
+        while page := await reader.next_page():
+            pages.append(len(page))
+        assert sum(pages) == len((await handle.history()).transitions)
+        assert max(pages) == 2, "two of 100 KB; a page with one that is larger would have that one"
+        monkeypatch.setattr(loading, "PAGE_BYTES", 1)
+        reader = HistoryReader(client.internals.store, row.run_key, row.run_id)
+        await reader.next_page()
+        assert len(await reader.next_page()) == 1

@@ -11,7 +11,13 @@ import pytest
 from pledger import Client, activity, workflow
 from pledger.engine.port.answers import Sent
 from pledger.engine.port.operations import Append, Send
-from pledger.errors import RunClosedError, TerminatedError, WorkflowContinuedAsNewError, WorkflowFailedError
+from pledger.errors import (
+    RunBlockedError,
+    RunClosedError,
+    TerminatedError,
+    WorkflowContinuedAsNewError,
+    WorkflowFailedError,
+)
 from pledger.history import events
 from tests.engine.harness import Ledger, until
 
@@ -226,3 +232,104 @@ async def test_a_chain_may_go_on_as_another_workflow_elsewhere(ledger: Ledger) -
         assert not again.is_new
         began = await client.handle("order-1", run_id=handle.run_id).describe()
         assert (await handle.describe()).state.deadline_ms == began.state.last_ms + 60_000
+
+
+# Checkpoints ----------------------------------------------------------------------------------------------------------
+
+
+@workflow.defn
+async def looping(rounds: int, total: int = 0) -> int:
+    while rounds:
+        await key()
+        total, rounds = total + 1, rounds - 1
+        workflow.checkpoint(rounds, total)
+    return total
+
+
+async def test_a_checkpoint_rolls_a_long_loop_over(ledger: Ledger) -> None:
+    async with ledger.connect() as client, ledger.worker(client, looping, key, max_history_events=100):
+        assert await client.execute_workflow(looping, 40, id="order-1") == 40
+        runs = [each async for each in client.list()]
+        assert len(runs) >= 4
+        assert max(each.history_length for each in runs) < 25, "long before the first warning"
+        [*_, first] = runs
+        history = await client.handle("order-1", run_id=first.run_id).history()
+        # What the code was told is recorded: a replay knows no bound.
+        assert [each.suggests for each in history.transitions].count(True) == 1
+
+
+@workflow.defn
+class Gathering:
+    """Each message has a handler that does a step; a checkpoint may come while handlers are at work."""
+
+    @workflow.init
+    def __init__(self, wanted: int, done: list[int]) -> None:
+        self.done = [*done]
+
+    @workflow.run
+    async def run(self, wanted: int, done: list[int]) -> list[int]:
+        while len(self.done) < wanted:
+            seen = len(self.done)
+            await workflow.wait_condition(lambda seen=seen: len(self.done) > seen)
+            workflow.checkpoint(wanted, self.done)
+        return self.done
+
+    @workflow.signal
+    async def take(self, number: int) -> None:
+        await key()
+        self.done.append(number)
+
+
+async def test_no_checkpoint_loses_what_a_handler_does(ledger: Ledger) -> None:
+    """Handlers are always at work, and no checkpoint is safe, until messages are held back: then the chain rolls."""
+    async with ledger.connect() as client, ledger.worker(client, Gathering, key, max_history_events=150):
+        handle = await client.start_workflow(Gathering, 120, [], id="order-1")
+        for first in range(0, 120, 10):
+            await asyncio.gather(*(handle.signal(Gathering.take, first + n) for n in range(10)))
+        assert sorted(await handle.result()) == list(range(120))
+        runs = [each async for each in client.list()]
+        assert len(runs) > 1
+        assert max(each.history_length for each in runs) <= 165
+
+
+@workflow.defn
+async def waiting_beside(rounds: int) -> str:
+    """Never comes to a safe checkpoint: another task is always at work."""
+    beside = asyncio.create_task(asyncio.sleep(3600))
+    for left in range(rounds, 0, -1):
+        await key()
+        workflow.checkpoint(left)
+    beside.cancel()
+    return "unharmed"
+
+
+async def test_a_checkpoint_that_is_not_safe_does_nothing(ledger: Ledger) -> None:
+    async with ledger.connect() as client, ledger.worker(client, waiting_beside, key, max_history_events=100):
+        assert await client.execute_workflow(waiting_beside, 20, id="order-1") == "unharmed"
+        assert await client.count() == 1
+        handle = await client.start_workflow(waiting_beside, 200, id="order-2")
+        with pytest.raises(
+            RunBlockedError, match="it comes to checkpoints, and never while nothing of it is in flight"
+        ):
+            await handle.result()
+    # Nothing is lost: with another bound it goes on.
+    async with ledger.connect() as client:
+        options = {"max_history_events": 10_000, "build_id": "with a higher bound"}
+        async with ledger.worker(client, waiting_beside, key, **options):
+            assert await client.handle("order-2").result(wait_while_blocked=True) == "unharmed"
+
+
+@workflow.defn
+async def misplaced() -> None:
+    async def other() -> None:
+        workflow.checkpoint()
+
+    await asyncio.create_task(other())
+
+
+async def test_a_checkpoint_belongs_in_the_run_method(ledger: Ledger) -> None:
+    async with ledger.connect() as client, ledger.worker(client, misplaced):
+        handle = await client.start_workflow(misplaced, id="order-1")
+        with pytest.raises(RunBlockedError, match="outside of the run method"):
+            await handle.result()
+        await handle.terminate()

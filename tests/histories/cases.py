@@ -199,6 +199,7 @@ CASES = [
     Case("init-and-signals", w.Counter, (10,), count_up),
     Case("handler-fails-run", w.Counter, (10,), give_up),
     Case("continued-as-new", w.Rounds, (2, []), hand_out_four),
+    Case("checkpoint", w.checkpointed, (5, []), limits=Limits(history_events_max=20)),
     Case("successor", w.Rounds, (2, []), hand_out_four, segment=2),
     Case("shielded-clean-up", w.shielded_clean_up, (), cancel_twice),
     Case("redriven", resets.Parcel, (), redrive, activities=resets.ACTIVITIES),

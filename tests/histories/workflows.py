@@ -508,3 +508,14 @@ class Rounds:
     @workflow.signal
     def take(self, name: str) -> None:
         self.got.append(name)
+
+
+@workflow.defn
+async def checkpointed(rounds: int, done: list[str]) -> list[str]:
+    """It is told how long its history is, and rolls over at a checkpoint."""
+    while rounds:
+        info = workflow.info()
+        done = [*done, await step(f"{info.history_length} events, {info.is_continue_as_new_suggested()}")]
+        rounds -= 1
+        workflow.checkpoint(rounds, done)
+    return done

@@ -197,6 +197,7 @@ ROLLING = [
     Case("rolling", r.Rolling, (5, []), send_five),
     Case("rolling-early", r.Rolling, (5, []), send_five, early=True),
     Case("relay", r.relay, (["one", "two", "three"],)),
+    Case("counting", r.counting, (4, [])),
     Case("relay-cancelled", r.relay, (["one", "two", "three"],), cancel, frozenset({"completed", "cancelled"})),
 ]
 

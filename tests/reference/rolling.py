@@ -46,5 +46,15 @@ async def relay(names: list[str]) -> str:
     return names[0]
 
 
-WORKFLOWS = [Rolling, relay]
+@workflow.defn
+async def counting(rounds: int, done: list[str]) -> list[str]:
+    """A loop with a checkpoint, which is given a low bound."""
+    while rounds:
+        done = [*done, await step(f"round {rounds}")]
+        rounds -= 1
+        workflow.checkpoint(rounds, done)
+    return done
+
+
+WORKFLOWS = [Rolling, relay, counting]
 ACTIVITIES: list[Any] = []  # those of the others

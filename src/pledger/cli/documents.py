@@ -65,6 +65,7 @@ def run_summary(run: RunSummary) -> dict[str, Any]:
         "paused": run.paused,
         "first_run_id": run.first_run_id,
         "segment": run.segment,
+        "history_length": run.history_length,
     }
 
 
@@ -184,6 +185,7 @@ def run_in_full(run: Description, entries: list[Entry], waits: list[Wait]) -> di
         "pauses": [pause(each) for each in run.pauses],
         "places": [_place(each) for each in run.places],
         "resets": [reset(each) for each in run.resets],
+        "history_warnings": list(run.history_warnings),
         "damage": None if run.history.damage is None else str(run.history.damage),
     }
 

@@ -146,6 +146,8 @@ class _View:
         for message in run.undelivered:
             told, when = self._seen(telling.message(message, self._line)), self._moment(message.sent_ms)
             self._output.lines(f"Undelivered: {told}, sent {when}, when the code had returned")
+        for warning in run.history_warnings[-1:]:
+            self._output.lines(Styled(words.one_line(warning, self._line), "yellow"))
         if run.history.damage is not None:
             self._output.lines(f"Only what stands before a damaged row is shown: {run.history.damage}")
         for wait in self._shown(found, _WAITS_SHOWN):

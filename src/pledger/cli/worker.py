@@ -81,6 +81,9 @@ CachedRuns: TypeAlias = Annotated[
 HistoryEvents: TypeAlias = Annotated[
     int, typer.Option("--max-history-events", min=1, help="A run with so many events is parked, its state intact.")
 ]
+HistoryBytes: TypeAlias = Annotated[
+    int, typer.Option("--max-history-bytes", min=1, help="A run with so many events is parked, its state intact.")
+]
 Lease: TypeAlias = Annotated[timedelta, _duration("--lease", "5s", "Silent for so long, the worker is taken for dead.")]
 Grace: TypeAlias = Annotated[
     timedelta, _duration("--grace", "30s", "How long running activities may go on after SIGTERM.")
@@ -149,6 +152,7 @@ def worker(
     max_transactions: TransactionsMax = 1,
     max_cached_runs: CachedRuns = 1_000,
     max_history_events: HistoryEvents = 500_000,
+    max_history_bytes: HistoryBytes = 100_000_000,
     payload_bytes_max: options.PayloadBytesMax = payloads.PAYLOAD_BYTES_MAX,
     lease: Lease = timedelta(seconds=5),
     grace: Grace = timedelta(seconds=30),
@@ -180,6 +184,7 @@ def worker(
         "max_transactions": max_transactions,
         "max_cached_runs": max_cached_runs,
         "max_history_events": max_history_events,
+        "max_history_bytes": max_history_bytes,
         "lease": lease,
         "grace": grace,
         "deadlock_timeout": deadlock_timeout or None,

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pledger.engine.attempt import Attempt
+    from pledger.engine.port.records import AttemptRecord
     from pledger.history.events import ActivityCompleted, ActivityFailed, Input
     from pledger.machine.identity import RunIdentity
     from pledger.machine.machine import Machine
@@ -25,20 +26,27 @@ class ActiveRun:
     if a message woke the run, which is lost too.
     gone: it left memory; nothing may act for it any more. taken: message_keys that became inputs; delivered: those of
     them whose transition is durable.
+    event_mark, byte_mark: at which length of its history somebody looks how it grows. warned: of which share it has
+    been warned, in percent; None: not known here. growth: a warning that is to be written. held_back: messages, with
+    their origins, that have to wait: see `growth`.
     waiting: called, with the machine at rest, once nothing is in flight (queries).
     """
 
     __slots__ = (
         "armed_ms",
+        "byte_mark",
         "chain_key",
         "closed",
         "code",
         "deadline_ms",
         "delivered",
+        "event_mark",
         "fence",
         "gone",
+        "growth",
         "head",
         "held",
+        "held_back",
         "identity",
         "in_doubt",
         "in_flight",
@@ -55,6 +63,7 @@ class ActiveRun:
         "taken",
         "time_ms",
         "waiting",
+        "warned",
     )
 
     def __init__(
@@ -74,6 +83,11 @@ class ActiveRun:
         self.origins: list[int] = []
         self.outcomes: list[tuple[Attempt, ActivityCompleted | ActivityFailed]] = []
         self.outcomes_applied: Sequence[tuple[Attempt, ActivityCompleted | ActivityFailed]] = ()
+        self.event_mark = 0
+        self.byte_mark = 0
+        self.warned: int | None = None
+        self.growth: AttemptRecord | None = None
+        self.held_back: tuple[tuple[Input, int], ...] = ()
         self.taken: set[int] | None = None
         self.delivered: tuple[int, ...] = ()
         self.in_doubt = False
@@ -118,7 +132,7 @@ class ActiveRun:
     @property
     def has_work(self) -> bool:
         """Something waits to become a transition."""
-        return bool(self.inputs or self.machine.unrecorded)
+        return bool(self.inputs or self.machine.unrecorded or (self.held_back and not self.machine.is_busy()))
 
     @property
     def at_rest(self) -> bool:

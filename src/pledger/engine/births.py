@@ -56,7 +56,8 @@ class Births:
         start, started = birth.start, birth.started
         machine = self._runs.new_machine(self._runs.definitions[started.workflow_type], birth.identity)
         run = ActiveRun(birth.identity, machine, run_key=0, chain_key=0, fence=1, head=transition.CHAIN_START)
-        run.deadline_ms = started.deadline_ms
+        run.deadline_ms, run.warned = started.deadline_ms, 0
+        run.event_mark, run.byte_mark = self._runs.growth.first
         run.add(started)
         try:
             built = self._runs.transition(run, now_ms)

@@ -49,16 +49,17 @@ class Settles(Protocol):
 
 
 class InFlight:
-    """A transition on its way to the store. eager: what starts here once it is durable. unknown: what never starts,
-    since it may have run already."""
+    """A transition on its way to the store. size: of its body before it was sealed, in bytes. eager: what starts here
+    once it is durable. unknown: what never starts, since it may have run already."""
 
-    __slots__ = ("append", "commands", "eager", "run", "runs", "unknown")
+    __slots__ = ("append", "commands", "eager", "run", "runs", "size", "unknown")
 
     def __init__(self, runs: Settles, run: ActiveRun, commands: list[Command], append: Append) -> None:
         self.runs = runs
         self.run = run
         self.commands = commands
         self.append = append
+        self.size = 0
         self.eager: list[tuple[int, events.ScheduleActivity]] = []
         self.unknown: tuple[int, ...] = ()
 
@@ -108,9 +109,11 @@ class Builder:
         identity = self._codes[run.identity.workflow_type]
         first = run.last_event + 1
         code, continues = None if run.code == identity else identity, bool(run.machine.unrecorded) and not timed_out
-        body = transition.encode_parts(now_ms, code, inputs, commands, continues=continues)
+        suggests = run.machine.suggests
+        body = transition.encode_parts(now_ms, code, inputs, commands, continues=continues, suggests=suggests)
         pieces: Sequence[Piece] = ()
-        if len(body) >= self._vault.least:
+        size = len(body)
+        if size >= self._vault.least:
             body, pieces = self._vault.seal_transition(
                 body,
                 run.identity,
@@ -121,6 +124,7 @@ class Builder:
                 inputs=inputs,
                 commands=commands,
                 continues=continues,
+                suggests=suggests,
             )
         stored = StoredTransition(first, body, transition.checksum(run.head, first, body))
         last = run.last_event + len(inputs) + len(commands)
@@ -128,6 +132,7 @@ class Builder:
         if pieces:
             append.pieces = pieces
         built = InFlight(runs, run, commands, append)
+        built.size = size
         if origins != _NO_ORIGIN and any(origins):
             append.consumed = [(origin, first + n) for n, origin in enumerate(origins) if origin > 0]
             append.dropped = [-origin for origin in origins if origin < 0]

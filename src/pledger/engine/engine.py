@@ -14,6 +14,7 @@ from pledger.engine.auditor import Auditor
 from pledger.engine.births import Birth
 from pledger.engine.bounds import bounds_of
 from pledger.engine.budgets import Budgets
+from pledger.engine.growth import Growth
 from pledger.engine.intake import Intake
 from pledger.engine.interrupts import is_interrupt
 from pledger.engine.limits import Limits
@@ -143,7 +144,7 @@ class Engine:
             codes=codes,
             cached_max=self._limits.cached_runs_max,
             payload_bytes_max=self._limits.payload_bytes_max,
-            history_events_max=self._limits.history_events_max,
+            growth=Growth(self._limits.history_events_max, self._limits.history_bytes_max, self.identity),
             commands_max=self._limits.commands_max,
             worker=self.identity,
             vault=self.connection.vault,

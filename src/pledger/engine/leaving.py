@@ -117,7 +117,7 @@ class Leaving:
                 self.release(run)
 
     def _may_leave(self, run: ActiveRun) -> bool:
-        if run.gone or not run.at_rest:
+        if run.gone or run.held_back or not run.at_rest:
             return False
         return not self._runs.activities.under_way.has_eager(run.run_key, run.machine.pending_event_ids())
 

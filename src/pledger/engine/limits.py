@@ -22,6 +22,7 @@ class Limits:
     lease_ms: int = 5_000
     payload_bytes_max: int = payloads.PAYLOAD_BYTES_MAX
     history_events_max: int = 500_000
+    history_bytes_max: int = 100_000_000
     commands_max: int = 100
     verified_share: float = 0.01
     retention_ms: int | None = 30 * 86_400_000

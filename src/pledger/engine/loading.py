@@ -44,6 +44,9 @@ logger = logging.getLogger("pledger.engine")
 
 #: Transitions read and replayed at a time: a bound on memory and on how long the loop is held.
 PAGE: Final = 500
+#: Those of the first page, when nobody knows yet how large they are, and as many bytes as the others are to have.
+FIRST_PAGE: Final = 50
+PAGE_BYTES: Final = 2_000_000
 #: Runs that are brought into memory together, and the events of their histories: as many as a page has, of steps. So a
 #: long history comes alone, and keeps nobody waiting.
 TOGETHER_RUNS: Final = 100
@@ -82,7 +85,8 @@ def identity_of(row: RunRow) -> RunIdentity:
 class HistoryReader:
     """Reads one history in order and verifies the chain of checksums as it goes.
 
-    head, last_event, time_ms, code: of the newest transition read so far.
+    head, last_event, time_ms, code: of the newest transition read so far. sizes: of what was read, in bytes, until
+    somebody takes them.
     """
 
     def __init__(self, store: Ledger, run_key: int, run_id: str) -> None:
@@ -93,11 +97,23 @@ class HistoryReader:
         self.last_event = 0
         self.time_ms = 0
         self.code: str | None = None
+        self.sizes: list[int] = []
+        self._size = 0
 
     async def next_page(self) -> list[Transition]:
         """The next transitions, [] at the end. Raises CorruptHistoryError naming the first event that is wrong."""
-        rows = await self._store.read_history(self._run_key, self.last_event, PAGE)
-        return [self.take(row) for row in rows]
+        rows = await self._store.read_history(self._run_key, self.last_event, self._page())
+        page = [self.take(row) for row in rows]
+        self._size = max((len(row.body) for row in rows), default=0)
+        return page
+
+    def _page(self) -> int:
+        """Fewer transitions where those before were large; one, however large it is."""
+        return max(1, min(PAGE, PAGE_BYTES // self._size)) if self._size else FIRST_PAGE
+
+    def take_sizes(self) -> list[int]:
+        sizes, self.sizes = self.sizes, []
+        return sizes
 
     def take(self, row: StoredTransition) -> Transition:
         """The transition of the next row, verified. Raises CorruptHistoryError."""
@@ -112,6 +128,7 @@ class HistoryReader:
         except msgspec.MsgspecError as error:
             self._corrupt(expected, f"it cannot be decoded ({error})")
         self.head = head
+        self.sizes.append(len(row.body))
         self.last_event += len(found.inputs) + len(found.commands)
         self.time_ms = found.time_ms
         self.code = found.code or self.code
@@ -342,8 +359,8 @@ class Loader:
         while page:
             if run.last_event == 0 and isinstance(page[0].inputs[0], RunStarted):
                 run.deadline_ms = page[0].inputs[0].deadline_ms
-            watched = functools.partial(self._runs.watchdog.watch, run.identity, run.machine.replay_all, page)
-            await in_callback(self._loop, watched)
+            replay = functools.partial(run.machine.replay_all, page, reader.take_sizes())
+            await in_callback(self._loop, functools.partial(self._runs.watchdog.watch, run.identity, replay))
             run.last_event = reader.last_event
             if run.slept and any(isinstance(each, events.CancelRequested) for found in page for each in found.inputs):
                 run.in_doubt = True

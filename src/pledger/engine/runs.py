@@ -18,6 +18,7 @@ from pledger.engine.active_run import ActiveRun
 from pledger.engine.alarms import Alarms
 from pledger.engine.births import Births
 from pledger.engine.building import Builder, InFlight
+from pledger.engine.growth import Growth, take_warning
 from pledger.engine.interrupts import is_interrupt
 from pledger.engine.leaving import AGAIN_S, Leaving
 from pledger.engine.pauses import KnownPauses
@@ -68,7 +69,7 @@ class Runs:
         codes: dict[str, str],
         cached_max: int,
         payload_bytes_max: int,
-        history_events_max: int,
+        growth: Growth,
         commands_max: int,
         interceptors: Sequence[type[WorkflowInboundInterceptor]] = (),
         worker: str,
@@ -86,7 +87,7 @@ class Runs:
         self.codes = codes
         self._cached_max = cached_max
         self._payload_bytes_max = payload_bytes_max
-        self._history_events_max = history_events_max
+        self.growth = growth
         self._commands_max = commands_max
         self._interceptors = interceptors
         self._worker = worker
@@ -280,11 +281,11 @@ class Runs:
             run.outcomes_applied, run.outcomes = run.outcomes, []
         if run.deadline_ms is not None and run.deadline_ms <= now_ms:
             return self._builder.build(self, run, [events.RunTimedOut()], [0], [], now_ms, timed_out=True)
+        watchdog, machine = self.watchdog, run.machine
+        if run.last_event >= run.event_mark or machine.size >= run.byte_mark:
+            inputs, origins = self.growth.look(run, inputs, origins, now_ms)
         if not inputs:
             return None
-        if run.last_event >= self._history_events_max:
-            raise self._history_is_full(run)
-        watchdog, machine = self.watchdog, run.machine
         watchdog.activation += 1
         watchdog.identity = run.identity
         try:
@@ -296,18 +297,11 @@ class Runs:
         if consumed < len(inputs):
             inputs, origins = inputs[:consumed], origins[:consumed]
         built = self._builder.build(self, run, inputs, origins, commands, now_ms)
-        if machine.refusals:
-            built.append.attempts = self._builder.refused(run, inputs, now_ms)
+        if machine.refusals or run.growth is not None:
+            built.append.attempts = [*self._builder.refused(run, inputs, now_ms), *take_warning(run)]
         if machine.unfinished or machine.unawaited or machine.unstarted:
             remarks.tell(machine)
         return built
-
-    def _history_is_full(self, run: ActiveRun) -> errors.HistoryFullError:
-        return errors.HistoryFullError(
-            f"{run.identity} has {run.last_event} events, the bound of one history; it is parked and nothing is "
-            f"lost. Start the worker with a higher max_history_events and another build_id, or end the run",
-            events_max=self._history_events_max,
-        )
 
     # After the commit -------------------------------------------------------------------------------------------------
 
@@ -318,6 +312,7 @@ class Runs:
         run.head = append.transition.checksum
         run.last_event = append.last_event
         run.time_ms = append.time_ms
+        run.machine.size += built.size
         run.outcomes_applied = ()
         run.code = self.codes[run.identity.workflow_type]
         if append.consumed:

@@ -61,6 +61,7 @@ class Vault:
         inputs: Sequence[Input],
         commands: Sequence[Command],
         continues: bool,
+        suggests: bool,
     ) -> tuple[bytes, Sequence[Piece]]:
         """The body as it is to be kept, and the pieces that the run has not written yet. body: in plain."""
         work = Sealing(self, self._written.get(run_key, ()))
@@ -69,7 +70,7 @@ class Vault:
         kept_commands = sealing.map_events(commands, first_event_id + len(inputs), place, work.seal, least)
         if not work.has_sealed:
             return body, ()
-        body = transition.encode_parts(now_ms, code, kept_inputs, kept_commands, continues=continues)
+        body = transition.encode_parts(now_ms, code, kept_inputs, kept_commands, continues=continues, suggests=suggests)
         return body, work.pieces()
 
     def through_codecs(self, data: bytes, place: Place) -> bytes:

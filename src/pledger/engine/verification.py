@@ -133,7 +133,8 @@ async def replay_run(
     watch = (Watchdog() if watchdog is None else watchdog).watch
     try:
         while page := await reader.next_page():
-            await in_callback(loop, functools.partial(watch, machine.identity, machine.replay_all, page))
+            replay = functools.partial(machine.replay_all, page, reader.take_sizes())
+            await in_callback(loop, functools.partial(watch, machine.identity, replay))
         reader.check_end(row)
     finally:
         loop.call_soon(watch, machine.identity, machine.destroy)

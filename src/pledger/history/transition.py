@@ -25,7 +25,8 @@ CHAIN_START: Final = bytes(8)
 class Transition(msgspec.Struct, array_like=True, frozen=True):
     """time_ms: what `workflow.now()` returns throughout. code: the identity of the code that made it, or None where
     it is the same as in the transition before. continues: the code asked for more at this time than one transition
-    takes; the rest is in the next ones, which have no inputs."""
+    takes; the rest is in the next ones, which have no inputs. suggests: the code was told that its history has grown so
+    long that a successor had better go on."""
 
     format: int
     time_ms: int
@@ -33,6 +34,7 @@ class Transition(msgspec.Struct, array_like=True, frozen=True):
     inputs: tuple[Input, ...]
     commands: tuple[Command, ...] = ()
     continues: bool = False
+    suggests: bool = False
 
     def events(self) -> tuple[Event, ...]:
         """Inputs, then commands: in the order of their event ids."""
@@ -69,15 +71,28 @@ decode_inputs: Final = msgspec.msgpack.Decoder(tuple[Input, ...]).decode
 def encode(transition: Transition) -> bytes:
     """The body of a transition."""
     parts = (transition.format, transition.time_ms, transition.code, transition.inputs, transition.commands)
-    return _encoder.encode((*parts, True) if transition.continues else parts)
+    return _encode(parts, continues=transition.continues, suggests=transition.suggests)
 
 
 def encode_parts(
-    time_ms: int, code: str | None, inputs: Sequence[Input], commands: Sequence[Command], *, continues: bool = False
+    time_ms: int,
+    code: str | None,
+    inputs: Sequence[Input],
+    commands: Sequence[Command],
+    *,
+    continues: bool = False,
+    suggests: bool = False,
 ) -> bytes:
     """The body of a new transition, without making one first."""
     parts = (FORMAT, time_ms, code, inputs, commands)
-    return _encoder.encode((*parts, True) if continues else parts)
+    if continues or suggests:
+        return _encode(parts, continues=continues, suggests=suggests)
+    return _encoder.encode(parts)
+
+
+def _encode(parts: tuple[object, ...], *, continues: bool, suggests: bool) -> bytes:
+    """Flags that are not set take no room at the end."""
+    return _encoder.encode((*parts, continues, True) if suggests else (*parts, True) if continues else parts)
 
 
 def encode_event(event: Event) -> bytes:

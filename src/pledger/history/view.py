@@ -80,6 +80,7 @@ def export(transitions: Iterable[Transition], run: dict[str, Any] | None = None)
                 "inputs": [_exported(one) for one in each.inputs],
                 "commands": [_exported(one) for one in each.commands],
                 **({"continues": True} if each.continues else {}),
+                **({"suggests": True} if each.suggests else {}),
             }
             for each in transitions
         ],
@@ -113,6 +114,7 @@ class _Exported(msgspec.Struct):
     commands: list[dict[str, msgspec.Raw]]
     code: str | None = None
     continues: bool = False
+    suggests: bool = False
 
 
 def read_export(data: bytes) -> tuple[dict[str, Any], tuple[Transition, ...]]:
@@ -127,6 +129,7 @@ def read_export(data: bytes) -> tuple[dict[str, Any], tuple[Transition, ...]]:
                 tuple(_read(one) for one in each.inputs),
                 tuple(_read(one) for one in each.commands),
                 each.continues,
+                each.suggests,
             )
             for each in document.transitions
         )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextvars import Context
 from datetime import datetime
@@ -126,6 +127,8 @@ class RunContext:
     left: async generators that the collector found, to be closed in the next activation. handlers: the tasks of async
     signal handlers, with the names of the signals. family: what it has to do with other runs, None for nothing.
     owner: who answers for the run. parent: the run that started it.
+    suggests, size: see `Machine`. main: the task of the run method. has_checkpoint: the code has come to one. traced:
+    how many events each line of the code has caused, while somebody wants to know; else None.
     """
 
     def __init__(self, identity: RunIdentity, definition: WorkflowDefinition, seed: bytes) -> None:
@@ -144,6 +147,11 @@ class RunContext:
         self.patches: dict[str, bool] = {}
         self.recorded_patches = _NONE
         self.replaying = False
+        self.suggests = False
+        self.size = 0
+        self.main: asyncio.Task[Any] | None = None
+        self.has_checkpoint = False
+        self.traced: Counter[str] | None = None
         self.dead = False
         self.read_only: str | None = None
         self.scoped = False
@@ -173,6 +181,7 @@ class RunContext:
         self.asked.clear()
         self.family = None
         self.left = ()
+        self.main = None
         self.loop.dismantle()
 
     # Commands ---------------------------------------------------------------------------------------------------------
@@ -181,10 +190,21 @@ class RunContext:
         """Note one command of the running activation. Raises in a query and in a run that has left memory."""
         self.check_may_ask()
         asked = Asked(command, waiter, self.loop.current_path())
-        if self.replaying:
-            asked.where = where()
+        if self.replaying or self.traced is not None:
+            self._note(asked, type(command).__name__)
         self.asked.append(asked)
         return asked
+
+    def _note(self, asked: Asked, what: str, events_caused: int = 1) -> None:
+        """Where it was asked for: for a mismatch, or for whoever wants to know what causes events."""
+        asked.where = where()
+        if not self.replaying:
+            self.trace(what, asked.where, events_caused)
+
+    def trace(self, what: str, place: str | None, events_caused: int = 1) -> None:
+        """Count what causes events."""
+        if self.traced is not None:
+            self.traced[what if place is None else f"{place} ({what})"] += events_caused
 
     def check_may_ask(self) -> None:
         if self.dead or self.read_only is not None:
@@ -241,8 +261,8 @@ class RunContext:
             command = ScheduleActivity(activity_type, args, options, task_queue, idempotency_key, placement, headers)
         handle: ActivityHandle[Any] = ActivityHandle(self, command, decode)
         asked = handle.asked = Asked(command, handle, self.loop.current_path())
-        if self.replaying:
-            asked.where = where()
+        if self.replaying or self.traced is not None:
+            self._note(asked, f"activity {activity_type!r}", 2)
         self.asked.append(asked)
         if scope is not None:
             scope.note(handle)
@@ -400,6 +420,17 @@ class RunContext:
         """The names of the signals whose async handlers have not returned."""
         # The callback that takes a handler off comes a step after its end.
         return [name for task, name in self.handlers.items() if not task.done()]
+
+    def is_settled(self) -> bool:
+        """Whether the run method is all that there is of the run: no activity is pending, no child and no message to
+        another run, no timer runs, no handler and no other task is at work, and nobody has asked it to stop."""
+        if self.activities or self.timers or self.cancel_reason is not None or self.handlers_at_work():
+            return False
+        family = self.family
+        if family is not None and (family.children or family.messages or family.requests):
+            return False
+        asked = any(one.waiter is not None and not one.withdrawn for one in self.asked)
+        return not asked and self.loop.live_tasks() == [self.main]
 
     # Reading ----------------------------------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -50,6 +51,19 @@ def continue_as_new(
     )
     queue = context.identity.task_queue if task_queue is None else check_id(task_queue, "the task_queue of a successor")
     raise ContinueAsNewError(ContinueAsNew(name, encoded, queue, _deadline_ms(context, deadline)))
+
+
+def checkpoint(context: RunContext, args: tuple[Any, ...]) -> None:
+    """See `workflow.checkpoint`."""
+    context.check_may_ask()
+    if asyncio.current_task() is not context.main:
+        raise UsageError(
+            "workflow.checkpoint was called outside of the run method, whose arguments it gives: call it in the loop "
+            "of the run method, between two rounds"
+        )
+    context.has_checkpoint = True
+    if context.suggests and context.is_settled():
+        continue_as_new(context, args, None, None, None)
 
 
 def _definition(context: RunContext, workflow: Callable[..., Any] | type | str | None) -> WorkflowDefinition | None:

@@ -10,8 +10,10 @@ import asyncio
 import contextlib
 import functools
 import heapq
+import itertools
 from _thread import get_ident
 from asyncio import _get_running_loop, _set_running_loop  # documented for event loops
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import Context
 from typing import Any, Final
@@ -19,7 +21,7 @@ from typing import Any, Final
 from pledger import errors
 from pledger.history import events, failures, payloads, resets
 from pledger.history.events import Command, Input
-from pledger.history.transition import Transition
+from pledger.history.transition import Transition, encode
 from pledger.machine import family, guards, interception, queries, replay, sealing, signals
 from pledger.machine.context import ActivityHandle, Asked, RunContext
 from pledger.machine.definitions import WorkflowDefinition
@@ -45,6 +47,8 @@ class Machine:
     own_code: the identity of its code, set for a replay that is to find other values too in what that code recorded;
     is_same_code: whether it made what is being replayed.
     started: what the run started with; None before that, and of one that ended before anybody had taken it.
+    size: of its history so far, in bytes. before: (events, size) of the history before its newest recorded transition.
+    suggests: whether a successor had better go on, since the history has grown long: whoever activates says so.
     given_up: the events that scheduled what the code cancelled in its last activation, of which nothing is recorded.
 
     Activate it from a plain callback only (see `loop`), one activation at a time.
@@ -79,6 +83,9 @@ class Machine:
         self.unawaited: tuple[asyncio.Task[Any], ...] = ()
         self.given_up: tuple[int, ...] = ()
         self.started: events.RunStarted | None = None
+        self.size = 0
+        self.before = (0, 0)
+        self.suggests = False
         self.unrecorded: Sequence[Asked] = ()
         self.spoiled = False
         self.own_code: str | None = None
@@ -130,6 +137,7 @@ class Machine:
         loop = context.loop
         context.now_ms = loop.now_ms = time_ms
         context.replaying = recorded is not None
+        context.suggests, context.size = self.suggests, self.size
         context.events = self.last_event + len(inputs)
         if recorded:
             context.recorded_patches = frozenset(c.patch_id for c in recorded if isinstance(c, events.RecordPatch))
@@ -173,13 +181,20 @@ class Machine:
         self.last_event += len(commands)
         return commands
 
-    def replay_all(self, transitions: Iterable[Transition]) -> None:
-        """Re-enact recorded transitions, in order."""
-        for transition in transitions:
-            self.replay(transition)
+    def replay_all(self, transitions: Iterable[Transition], sizes: Iterable[int] = ()) -> None:
+        """Re-enact recorded transitions, in order. sizes: of their bodies, in bytes, where they are known."""
+        for transition, size in itertools.zip_longest(transitions, sizes):
+            self.replay(transition, size)
 
-    def replay(self, transition: Transition) -> None:
-        """Re-enact a recorded transition. Raises NondeterminismError when the code asks for something else."""
+    def replay(self, transition: Transition, size: int | None = None) -> None:
+        """Re-enact a recorded transition. size: of its body, in bytes, where that is known. Raises NondeterminismError
+        when the code asks for something else."""
+        self.before = (self.last_event, self.size)
+        self.suggests = transition.suggests
+        self._replay(transition)
+        self.size += len(encode(transition)) if size is None else size
+
+    def _replay(self, transition: Transition) -> None:
         before = self.last_event
         if transition.code is not None:
             self.is_same_code = transition.code == self.own_code
@@ -261,7 +276,7 @@ class Machine:
         start, self._start = self._start, None
         context = self._context
         if start is not None and context is not None:
-            self._main = context.loop.create_task(start(), name="main", looked_after=True)
+            self._main = context.main = context.loop.create_task(start(), name="main", looked_after=True)
             context.loop.run_until_blocked()
             if context.conditions:
                 self._settle_conditions()
@@ -350,6 +365,21 @@ class Machine:
     def pending_event_ids(self) -> Iterable[int]:
         """The events that scheduled them."""
         return () if self._context is None else self._context.activities
+
+    @property
+    def has_checkpoint(self) -> bool:
+        """Whether the code has come to a checkpoint."""
+        return self._context is not None and self._context.has_checkpoint
+
+    def trace(self) -> None:
+        """Count from now on which lines of the code cause events. What was counted before is forgotten."""
+        if self._context is not None:
+            self._context.traced = Counter()
+
+    def is_busy(self) -> bool:
+        """Whether something of the run is in flight that will end by itself: an activity, or a handler."""
+        context = self.context
+        return bool(context.activities or context.handlers_at_work())
 
     def awaits(self, event_id: int) -> bool:
         return self._context is not None and event_id in self._context.activities

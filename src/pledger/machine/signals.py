@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 def receive(machine: Machine, signal: events.SignalReceived) -> None:
     """Hand a signal to its handler: a plain one runs at once, an async one beside the run method."""
+    if machine.context.traced is not None:
+        machine.context.trace(f"the signal {signal.name!r}", None)
     handler = machine.definition.signals.get(signal.name)
     if handler is None:
         known = ", ".join(sorted(machine.definition.signals)) or "none"

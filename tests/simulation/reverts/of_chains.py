@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from pledger.engine.limits import Limits
 from pledger.engine.port.answers import Answer, Reply
 from pledger.engine.port.operations import Send
 from pledger.engine.port.records import RunRow, RunStatus
+from pledger.history import transition
 from pledger.store.memory import mailbox, store
 from pledger.store.memory.state import State
 from tests.simulation.reverts.revert import DEATHS, Revert, several
@@ -37,11 +39,23 @@ def a_message_goes_to_the_run_that_it_names(patch: pytest.MonkeyPatch) -> None:
     patch.setitem(store._RULES, Send, send)
 
 
+def what_the_code_was_told_of_its_history_is_not_recorded(patch: pytest.MonkeyPatch) -> None:
+    rule = transition.encode_parts
+    patch.setattr(transition, "encode_parts", lambda *parts, **flags: rule(*parts, **{**flags, "suggests": False}))
+
+
+#: A bound that the second round comes to.
+_COUNTING: dict[str, Any] = {"cases": several("counting", 2), "options": {"limits": Limits(history_events_max=20)}}
 #: Messages that meet the ends of runs, from workers that die and answers that are lost.
 _ROLLING: dict[str, Any] = {"cases": several("rolling", 4), "options": {"workers": 2}}
 _LOST = "nothing acknowledged is lost"
 
 REVERTS = [
     Revert(the_end_of_a_run_settles_the_mailbox_of_its_chain, (_LOST, "everything finishes"), DEATHS, **_ROLLING),
+    Revert(
+        what_the_code_was_told_of_its_history_is_not_recorded,
+        ("replay equals the record", "no run blocks"),
+        **_COUNTING,
+    ),
     Revert(a_message_goes_to_the_run_that_it_names, ("refused is refused", _LOST), DEATHS, **_ROLLING),
 ]
