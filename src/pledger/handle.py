@@ -117,10 +117,12 @@ class WorkflowHandle(Generic[T]):
         removed it.
         """
         connection, run_key, is_named = self._connection, self._run_key, self.run_id is not None
+        told: RunRow | _End | None = None
         if run_key is None:
-            run_key = (await self._row()).run_key
+            row = await self._row()
+            run_key, told = row.run_key, None if row.status == "running" else row  # an end does not change any more
         while True:
-            told = await self._end_of(run_key, wait_while_blocked=wait_while_blocked)
+            told = told or await self._end_of(run_key, wait_while_blocked=wait_while_blocked)
             if not is_named:
                 self.run_id = told.run_id
             if not isinstance(told, RunRow):
@@ -138,7 +140,7 @@ class WorkflowHandle(Generic[T]):
                     run_id=told.run_id,
                     new_run_id=successor.run_id,
                 )
-            run_key = successor.run_key
+            run_key, told = successor.run_key, None
 
     async def _end_of(self, run_key: int, *, wait_while_blocked: bool) -> RunRow | _End:
         """Wait for the end of one run: its row, or what was told of it in this process. Raises RunBlockedError."""

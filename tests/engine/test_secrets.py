@@ -137,7 +137,7 @@ async def in_vain() -> None:
 async def everything(ledger: Ledger) -> str:
     """All that the ledger holds, as text."""
     async with ledger.connect() as client:
-        store = client.internals.store
+        store = client.internals.store._inner
         if isinstance(store, MemoryStore):
             return repr(store.state)
         if isinstance(store, PostgresStore):

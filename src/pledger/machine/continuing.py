@@ -40,8 +40,7 @@ def continue_as_new(
 ) -> NoReturn:
     """End the run's code. Raises ContinueAsNewError, or what is wrong with the call: see `workflow.continue_as_new`."""
     context.check_may_ask()
-    definition = _definition(context, workflow)
-    name = workflow if isinstance(workflow, str) else definition.name if definition is not None else ""
+    name, definition = _named(context, workflow)
     encoded = encode_call(
         None if definition is None else definition.signature,
         args,
@@ -66,15 +65,16 @@ def checkpoint(context: RunContext, args: tuple[Any, ...]) -> None:
         continue_as_new(context, args, None, None, None)
 
 
-def _definition(context: RunContext, workflow: Callable[..., Any] | type | str | None) -> WorkflowDefinition | None:
-    if workflow is None:
-        return context.definition
+def _named(
+    context: RunContext, workflow: Callable[..., Any] | type | str | None
+) -> tuple[str, WorkflowDefinition | None]:
+    """The name of the successor's workflow, and its definition where that is known."""
     if isinstance(workflow, str):
         if not workflow:
             raise UsageError("workflow.continue_as_new(workflow='') names no workflow; give its name, or None")
-        check_id(workflow, "the name of a workflow")
-        return None
-    return WorkflowDefinition.of(workflow)
+        return check_id(workflow, "the name of a workflow"), None
+    definition = context.definition if workflow is None else WorkflowDefinition.of(workflow)
+    return definition.name, definition
 
 
 def _deadline_ms(context: RunContext, deadline: timedelta | None) -> int | None:

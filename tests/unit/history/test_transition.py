@@ -60,7 +60,7 @@ def test_the_bytes_of_earlier_versions_of_this_format_decode(before: str) -> Non
 
 def test_a_field_that_a_later_version_adds_is_skipped() -> None:
     later = msgspec.msgpack.encode(
-        [FORMAT, 1_500, None, [[4, 2, "added later"]], [[31, b"1", "too"]], False, "and here"]
+        [FORMAT, 1_500, None, [[4, 2, "added later"]], [[31, b"1", "too"]], False, False, "and here"]
     )
     assert transition.decode(later) == SECOND
 
@@ -83,8 +83,8 @@ def test_tags_are_unique_and_never_reused() -> None:
         "SignalReceived": 5,
         "CancelRequested": 6,
         "RunTerminated": 7,
-        "RunReset": 18,
         "RunTimedOut": 8,
+        "RunReset": 18,
         "ScheduleActivity": 21,
         "CancelActivity": 22,
         "StartTimer": 23,
@@ -93,6 +93,19 @@ def test_tags_are_unique_and_never_reused() -> None:
         "CompleteRun": 31,
         "FailRun": 32,
         "CancelRun": 33,
+        "ContinueAsNew": 34,
+        "ChildStarted": 41,
+        "ChildStartFailed": 42,
+        "ChildClosed": 43,
+        "MessageDelivered": 44,
+        "MessageRefused": 45,
+        "StartChild": 51,
+        "CancelChild": 52,
+        "SendSignal": 53,
+        "SendCancel": 54,
+        "BeginPhase": 61,
+        "EndPhase": 62,
+        "StartDeadline": 63,
     }
 
 

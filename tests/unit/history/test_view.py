@@ -71,6 +71,18 @@ TRANSITIONS = (
     ),
     Transition(FORMAT, 3_000, "c0de2", (events.RunTerminated("over"), events.RunTimedOut()), ()),
     Transition(FORMAT, 3_500, None, (RESET,), ()),
+    Transition(
+        FORMAT,
+        3_600,
+        None,
+        (),
+        (
+            events.BeginPhase("picking", "phase", "warehouse", 9_000, raises=True),
+            events.StartDeadline(500, 4_100),
+            events.EndPhase(20),
+            events.ContinueAsNew("fulfil", b'["A2"]', "default", 9_000),
+        ),
+    ),
     Transition(FORMAT, 4_000, None, (), (events.CompleteRun(b"null"), events.FailRun(FAILURE))),
     Transition(
         FORMAT,

@@ -48,6 +48,7 @@ BY_ROW: Final = (
     "beat_tasks",
     "log_attempts",
     "keep_pieces",
+    "use_pieces",
     "insert_successors",
     "close_runs",  # the last: nothing that is written beside it stays to be done
 )

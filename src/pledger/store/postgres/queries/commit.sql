@@ -250,19 +250,28 @@ born AS (
     SELECT
         chain_key, namespace, segment + 1, run_id, workflow_type, task_queue, input_digest, started_ms, 0, 0
     FROM step
-    RETURNING run_key, chain_key, run_id
+    RETURNING run_key, chain_key, segment, run_id
 ),
 starts AS (
     INSERT INTO pledger.message (chain_key, kind, message_id, name, body, sent_ms, keep_id)
     SELECT chain_key, 'start', '', '', started, started_ms, false FROM step
 ),
+heirs AS (
+    SELECT born.run_key, born.run_id, (
+        SELECT earlier.run_key FROM pledger.run AS earlier
+        WHERE earlier.chain_key = born.chain_key AND earlier.segment = born.segment - 1
+    ) AS predecessor
+    FROM born
+),
 pauses AS (
-    UPDATE pledger.pause AS pause SET run_key = born.run_key, name = born.run_id
-    FROM step JOIN born USING (chain_key) WHERE pause.run_key = step.predecessor
+    UPDATE pledger.pause AS pause SET run_key = heirs.run_key, name = heirs.run_id
+    FROM heirs WHERE pause.run_key = heirs.predecessor
 )
 INSERT INTO pledger.loss (run_key, last_event, declared_ms, moved)
-SELECT born.run_key, 0, loss.declared_ms, loss.moved
-FROM step JOIN born USING (chain_key) JOIN pledger.loss AS loss ON loss.run_key = step.predecessor;
+SELECT heirs.run_key, 0, loss.declared_ms, loss.moved
+FROM heirs CROSS JOIN LATERAL (
+    SELECT found.declared_ms, found.moved FROM pledger.loss AS found WHERE found.run_key = heirs.predecessor OFFSET 0
+) AS loss;
 
 -- name: find_successors
 -- The newest runs of the chains of some runs: (run_key, that of the newest).

@@ -9,6 +9,7 @@ CROSS JOIN LATERAL (
     WHERE chain.namespace = asked.namespace AND chain.workflow_id = asked.workflow_id
         AND (asked.run_id IS NULL OR EXISTS (
             SELECT FROM pledger.run AS part WHERE part.chain_key = chain.chain_key AND part.run_id = asked.run_id
+            OFFSET 0
         ))
     ORDER BY chain.generation DESC LIMIT 1
 ) AS chain
@@ -34,8 +35,12 @@ SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::text[]);
 -- Of runs that end those that have children which are not to outlive them.
 INSERT INTO pledger.parting (namespace, run_key)
 SELECT run.namespace, run.run_key FROM unnest($1::bigint[]) AS ended (run_key)
-JOIN pledger.run AS run USING (run_key)
-WHERE EXISTS (SELECT FROM pledger.child AS child WHERE child.parent_key = run.run_key AND child.policy <> 'abandon')
+CROSS JOIN LATERAL (
+    SELECT found.namespace, found.run_key FROM pledger.run AS found WHERE found.run_key = ended.run_key OFFSET 0
+) AS run
+WHERE EXISTS (
+    SELECT FROM pledger.child AS child WHERE child.parent_key = run.run_key AND child.policy <> 'abandon' OFFSET 0
+)
 ON CONFLICT DO NOTHING;
 
 -- name: read_parent

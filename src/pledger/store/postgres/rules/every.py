@@ -80,5 +80,6 @@ def decide(operation: Operation, found: Found, writes: Writes) -> Answer:
     answer = rule(operation, found, writes)
     if operation.pieces and (run_key := user_of(operation, answer)) is not None:
         for piece in operation.pieces:
-            writes.add("keep_pieces", run_key, piece.name, piece.body)
+            writes.add("keep_pieces", piece.name, piece.body)
+            writes.add("use_pieces", run_key, piece.name)
     return answer
