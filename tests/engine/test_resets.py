@@ -177,6 +177,19 @@ async def test_messages_after_the_point_are_left_out_if_that_is_asked(ledger: Le
         assert len({key for key, _ in first}) == 1
 
 
+async def test_a_message_that_waited_before_the_reset_is_no_beginning(ledger: Ledger) -> None:
+    """It is older than the start of the new run, and comes after it."""
+    async with ledger.connect() as client:
+        async with ledger.worker(client, Order, pay):
+            old = named(client, await client.start_workflow(Order.run, "third", id="order-1"))
+            await until(lambda: len(bank.seen) == 1)
+        await old.signal(Order.approve, "ada", message_id="m1")
+        new = await old.reset(1)
+        assert [each.message_id for each in (await new.describe()).inbox] == ["m1", ""]
+        async with ledger.worker(client, Order, pay):
+            assert (await new.result())[-1] == "ada"
+
+
 async def test_a_second_reset_still_draws_the_same(ledger: Ledger) -> None:
     async with ledger.connect() as client, ledger.worker(client, Order, pay):
         first = named(client, await client.start_workflow(Order.run, "third", id="order-1"))

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pledger.engine.port.verbs import Store
     from pledger.testing.conditions import Conditions
     from pledger.testing.handles import Ledger
+    from pledger.testing.process import Process
     from pledger.testing.scheduler import Scheduler
     from pledger.testing.seats import Seats
 
@@ -57,6 +58,12 @@ class Operator:
         self._types = types
         self._task_queues = task_queues
         self._has_paused = False
+        self._under_way: list[Process] = []
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a reset is on its way, through a process that lives."""
+        return any(process.alive for process in self._under_way)
 
     def pause(self) -> None:
         """Something, for a while."""
@@ -93,8 +100,12 @@ class Operator:
             self._conditions.hit("redrive" if draw < REDRIVES else "reset")
 
         async def try_to(store: Store) -> None:
-            with contextlib.suppress(UsageError):  # it is no run for that
-                await reset(store)
+            self._under_way.append(process)
+            try:
+                with contextlib.suppress(UsageError):  # it is no run for that
+                    await reset(store)
+            finally:
+                self._under_way.remove(process)
 
         process.ask(try_to)
 

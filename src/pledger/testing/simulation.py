@@ -158,8 +158,8 @@ class Simulation:
         shared = (self._conditions, self._scheduler, self._seats, self._ledger)
         # Its own dice: what it draws leaves simulations without it as they are.
         dice = random.Random(f"operator {self.seed}")  # noqa: S311 - a test, no secret
-        operator = Operator(*shared, dice, types=sorted(self.workflows), task_queues=task_queues)
-        self._plan = FaultPlan(*shared, self.auditor, operator, self._dice)
+        self._operator = Operator(*shared, dice, types=sorted(self.workflows), task_queues=task_queues)
+        self._plan = FaultPlan(*shared, self.auditor, self._operator, self._dice)
         self._plan.witnesses = (self.auditor.setbacks, self.auditor.circuits, self.world, self._seats)
 
     def _new_ledger(self, store: str, durability: str) -> Ledger:
@@ -294,7 +294,7 @@ class Simulation:
         return any(chain_id in program.journal.run_ids for chain_id in parked)
 
     def _all_closed(self) -> bool:
-        return self._all_done() and not self._ledger.has_open_runs
+        return self._all_done() and not self._ledger.has_open_runs and not self._operator.is_busy
 
     def _unfinished(self) -> str:
         told = [f"program {each.workflow_id} is not done" for each in self.programs if not each.done]

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
 
 from pledger.engine import loading, resetting
-from pledger.engine.port.records import Message
 from pledger.history import resets
 from pledger.testing import Faults
 from tests.simulation.reverts.revert import Revert
@@ -37,13 +35,6 @@ def messages_are_given_again_with_those_that_count(patch: pytest.MonkeyPatch) ->
     patch.setattr(resetting.Draft, "_inputs", inputs)
 
 
-def older_messages_come_before_the_start(patch: pytest.MonkeyPatch) -> None:
-    def in_turn(messages: Sequence[Message]) -> Iterable[Message]:
-        return messages
-
-    patch.setattr(loading, "in_turn", in_turn)
-
-
 _RESETS: dict[str, Any] = {"faults": Faults(reset=1.0, restart=0.1), "cases": ("errand",) * 3}
 _NO_RESULT = ("results are true", "a reset repeats nothing", "one outcome per position", "no run blocks")
 
@@ -52,5 +43,4 @@ REVERTS = [
     Revert(tokens_begin_anew, ("tokens go up over a reset",), **_RESETS),
     Revert(what_was_carried_over_is_attempted_again, _NO_RESULT, **_RESETS),
     Revert(messages_are_given_again_with_those_that_count, ("messages are delivered once",), **_RESETS),
-    Revert(older_messages_come_before_the_start, ("no run blocks",), **_RESETS),
 ]

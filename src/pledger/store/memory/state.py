@@ -118,7 +118,7 @@ class State:
 
     def current_of(self, run: RunRow) -> RunRow:
         """The newest run of its chain."""
-        if run.status != "continued_as_new":
+        if run.status == "running":
             return run
         keys = self.newest[run.namespace, run.workflow_id]
         return next(each for each in map(self.run, reversed(keys)) if each.chain_key == run.chain_key)
