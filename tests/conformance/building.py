@@ -193,15 +193,17 @@ class Builder:
         last = await self.store.read_run(of_chain[-1 - newest if newest < len(of_chain) else -1])
         history = [each for each in await self.store.read_history(base.run_key) if each.first_event_id <= kept]
         seen += [last, history]
+        run_id = f"reset '{self._serial}' of {number}"
+        queued = self._task_rows(base, [each for each in tasks if each[1] == "queued"])
         operation = reset(
             base,
             last,
             base_event=max(0, base.last_event + event),
             closing=self._transition(last.last_event + 1) if last.status == "running" else None,
-            run_id=f"reset '{self._serial}' of {number}",
+            run_id=run_id,
             kept=2 * len(history),
             head=history[-1].checksum if history else bytes(8),
-            tasks=self._task_rows(base, [each for each in tasks if each[1] == "queued"]),
+            tasks=[msgspec.structs.replace(each, run_id=run_id) for each in queued],
             revive=revive,
             time_ms=self.now_ms,
         )

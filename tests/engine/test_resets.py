@@ -394,8 +394,13 @@ async def test_what_cannot_be_reset_says_why(ledger: Ledger) -> None:
             store = client.internals.store
             row = await store.find_run("default", "order-1")
             assert row is not None
-            chains = {each.chain_key for each in [row, await store.read_run(handle._run_key or 0)]}
-            await until(lambda: store.forget_chains(sorted(chains), 0))
+            chains = [row.chain_key, (await store.read_run(handle._run_key or 0)).chain_key]
+
+            async def is_forgotten() -> bool:
+                await store.forget_chains(chains, 0)
+                return (await store.read_run(row.run_key)).is_forgotten
+
+            await until(is_forgotten)
             with pytest.raises(errors.NoLongerKeptError):
                 await another.reset(1)
             ledger.replay_at_end = False
