@@ -21,9 +21,12 @@ T = TypeVar("T")
 #: that runs until a time-out stops it comes to its end.
 HELD_S: Final = 1.0
 
-#: The engine looks around every second, and at its alarms every minute, in case that it missed something. Timers that
-#: these modules set are *looks*: time never stops for one, or a month would be two million of them.
-LOOKERS: Final = frozenset({"pledger.engine.alarms", "pledger.engine.intake", "pledger.testing.alone"})
+#: The engine looks around every second, and every minute at its alarms and for runs without a waker, in case that it
+#: missed something. Timers that these modules set are *looks*: time never stops for one, or a month would be two
+#: million of them.
+LOOKERS: Final = frozenset(
+    {"pledger.engine.alarms", "pledger.engine.auditor", "pledger.engine.intake", "pledger.testing.alone"}
+)
 #: Looks that are waited for when there is nothing else; one that finds nothing will not find it the next time either.
 LAST_LOOKS: Final = 8
 
