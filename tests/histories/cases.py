@@ -29,6 +29,7 @@ class Case:
     then: what the client did meanwhile. recorded_by: the code of that time, where that was another one.
     activities, knows: what its worker knew besides. limits: those of that worker. segment: which run of its chain.
     of: the workflow id of the run whose history it is, where that is another one than the run that was started.
+    has_company: what other runs and clients send meets it sooner or later, as they come to it.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Case:
     segment: int = 1
     knows: Sequence[Any] = ()
     of: str | None = None
+    has_company: bool = False
 
     @property
     def json(self) -> Path:
@@ -182,7 +184,7 @@ CASES = [
     Case("terminated", w.timers, (), terminate),
     Case("task-group-abort", w.task_group_abort),
     Case("children", f.with_children, knows=[f.double, f.gives_up]),
-    Case("child-cancelled", f.cancels_its_children, knows=[f.sleeper]),
+    Case("child-cancelled", f.cancels_its_children, knows=[f.sleeper], has_company=True),
     Case("messages-to-other-runs", f.writes_to_others, knows=[f.Letters]),
     Case("children-of-the-last-breath", f.last_breath, knows=[f.double, f.Letters]),
     Case("born-as-a-child", f.double, recorded_by=f.double_and_its_parent, knows=[f.double], of="child"),
@@ -198,9 +200,9 @@ CASES = [
     Case("async-generator", w.async_generator),
     Case("init-and-signals", w.Counter, (10,), count_up),
     Case("handler-fails-run", w.Counter, (10,), give_up),
-    Case("continued-as-new", w.Rounds, (2, []), hand_out_four),
+    Case("continued-as-new", w.Rounds, (2, []), hand_out_four, has_company=True),
     Case("checkpoint", w.checkpointed, (5, []), limits=Limits(history_events_max=20)),
-    Case("successor", w.Rounds, (2, []), hand_out_four, segment=2),
+    Case("successor", w.Rounds, (2, []), hand_out_four, segment=2, has_company=True),
     Case("shielded-clean-up", w.shielded_clean_up, (), cancel_twice),
     Case("redriven", resets.Parcel, (), redrive, activities=resets.ACTIVITIES),
     Case("reset-to-the-start", resets.Parcel, (), reset_to_the_start, activities=resets.ACTIVITIES),
