@@ -21,6 +21,7 @@ COMMANDS = (
     "history",
     "signal",
     "query",
+    "update",
     "cancel",
     "terminate",
     "reset",
