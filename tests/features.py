@@ -40,7 +40,6 @@ MISSING: Final[dict[str, Callable[[], bool]]] = {
     "reset": _has(WorkflowHandle, "reset"),
     "sagas": _is_there("pledger.patterns.saga", "pledger.patterns.sagas"),
     "schedules": _is_there("pledger.ops.schedules"),
-    "search": _is_there("pledger.ops.search"),
     "server": _is_there("pledger.server"),
     "signal-with-start": _takes(Client.start_workflow, "start_signal"),
     "state machines": _is_there("pledger.dialects.fsm"),

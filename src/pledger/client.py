@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, Required, TypedDict, TypeVar, Unpack, cast, overload
 
 from pledger import errors
 from pledger.completions import Completions, check_token_keys
-from pledger.engine import listing, operators, pausing, starting
+from pledger.engine import operators, pausing, starting
 from pledger.engine.ids import new_run_id
 from pledger.engine.port.answers import Answer, Existing, Started
+from pledger.engine.port.filters import attribute_of
 from pledger.engine.port.operations import IdConflictPolicy, StartRun
+from pledger.engine.search import pages, views
+from pledger.engine.search.views import View
 from pledger.handle import QUERY_TIMEOUT, WorkflowHandle
 from pledger.history import payloads, transition
+from pledger.history.attributes import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
 from pledger.history.calls import encode_call
 from pledger.history.events import RunStarted
 from pledger.history.names import check_id
@@ -117,6 +121,8 @@ class StartOptions(TypedDict, total=False):
     id_conflict_policy: IdConflictPolicy
     execution_timeout: timedelta | None
     priority: Priority | None
+    search_attributes: TypedSearchAttributes | Sequence[SearchAttributePair[Any]]
+    memo: Mapping[str, Any] | None
     connection: object
 
 
@@ -160,6 +166,8 @@ class Client(Completions):
         id_conflict_policy: IdConflictPolicy = IdConflictPolicy.SAME_INPUT,
         execution_timeout: timedelta | None = None,
         priority: Priority | None = None,
+        search_attributes: TypedSearchAttributes | Sequence[SearchAttributePair[Any]] = (),
+        memo: Mapping[str, Any] | None = None,
         connection: object | None = None,
     ) -> WorkflowHandle[Any]:
         """Start a run; it is durable when this returns. The same id with the same input gives the same run.
@@ -168,6 +176,7 @@ class Client(Completions):
         id_reuse_policy, id_conflict_policy: what to do when a closed or an open run has the id.
         execution_timeout: the run closes as timed_out after so long; the definition's deadline by default.
         priority: of its activities in their queues, where they state none.
+        search_attributes: by which lists find it; memo: values for people, by name. Neither is a part of the input.
         connection: with your own transaction open, in the ledger's database: the run is there once that is committed,
         and never if it is rolled back. A connection of psycopg 3, or a session or connection of SQLAlchemy 2 on
         psycopg; on SQLite the one of `client.connection()`. The handle is of use after the commit. A refused start
@@ -183,6 +192,8 @@ class Client(Completions):
             "id_conflict_policy": id_conflict_policy,
             "execution_timeout": execution_timeout,
             "priority": priority,
+            "search_attributes": search_attributes,
+            "memo": memo,
             "connection": connection,
         }
         if self._outbound is not None:
@@ -201,6 +212,8 @@ class Client(Completions):
         id_conflict_policy: IdConflictPolicy = IdConflictPolicy.SAME_INPUT,
         execution_timeout: timedelta | None = None,
         priority: Priority | None = None,
+        search_attributes: TypedSearchAttributes | Sequence[SearchAttributePair[Any]] = (),
+        memo: Mapping[str, Any] | None = None,
         connection: object | None = None,
     ) -> WorkflowHandle[Any]:
         """What is left once the interceptors have had their say. headers: theirs, for the run."""
@@ -214,10 +227,13 @@ class Client(Completions):
         if priority is not None and not isinstance(priority, Priority):
             raise errors.InvalidPolicyError(f"the priority of workflow {id!r} is {priority!r}; it must be a Priority")
         if execution_timeout is not None:
-            what, or_none = f"execution_timeout of workflow {id!r} ({name})", "None for the deadline of the definition"
-            if check_duration(execution_timeout, what, or_none=or_none) <= timedelta(0):
+            limited, or_none = (
+                f"execution_timeout of workflow {id!r} ({name})",
+                "None for the deadline of the definition",
+            )
+            if check_duration(execution_timeout, limited, or_none=or_none) <= timedelta(0):
                 raise errors.InvalidPolicyError(
-                    f"{what} is {in_words(execution_timeout)}; it must be more than 0, or {or_none}"
+                    f"{limited} is {in_words(execution_timeout)}; it must be more than 0, or {or_none}"
                 )
         starting.check_known(self.internals, name, task_queue)
         if connection is not None and id_conflict_policy is IdConflictPolicy.TERMINATE_EXISTING:
@@ -233,13 +249,24 @@ class Client(Completions):
             what=f"the input of workflow {id!r} ({name})",
             bytes_max=internals.payload_bytes_max,
         )
+        what = f"the memo of workflow {id!r} ({name})"
+        records, kept_memo = await starting.read_labels(internals, search_attributes, memo, what)
         now_ms = await internals.now_ms()
         limit = execution_timeout or (definition.deadline if definition is not None else None)
         deadline_ms = None if limit is None else now_ms + milliseconds(min(limit, DURATION_MAX))
         entropy = internals.entropy(26)
         owner = None if definition is None else definition.owner
         started = RunStarted(
-            name, encoded, entropy[:16], task_queue, deadline_ms, place(priority), owner, headers=headers
+            name,
+            encoded,
+            entropy[:16],
+            task_queue,
+            deadline_ms,
+            place(priority),
+            owner,
+            headers=headers,
+            search_attributes=records,
+            memo=kept_memo,
         )
         start = StartRun(
             internals.namespace,
@@ -252,6 +279,10 @@ class Client(Completions):
             now_ms,
             id_reuse_policy,
             id_conflict_policy,
+            attributes=[attribute_of(each) for each in records or ()],
+            memo=kept_memo,
+            answers_for=owner,
+            deadline_ms=deadline_ms,
         )
         if connection is not None:
             return self._joined(start, await internals.store.join(connection, start), definition)
@@ -276,6 +307,8 @@ class Client(Completions):
                 id_conflict_policy=id_conflict_policy,
                 execution_timeout=execution_timeout,
                 priority=priority,
+                search_attributes=search_attributes,
+                memo=memo,
             )
         raise starting.taken(start, existing)
 
@@ -321,30 +354,40 @@ class Client(Completions):
         finally:
             await transaction.close()
 
-    async def list(self, filter: str = "", *, limit: int | None = None) -> AsyncIterator[RunSummary]:  # noqa: A002
-        """The runs that meet the filter, newest first: `status = 'running' and type = 'fulfil'`.
+    async def list_workflows(
+        self,
+        filter: str = "",  # noqa: A002
+        *,
+        view: View | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[RunSummary]:
+        """The runs that meet the filter, the newest first: `status = 'running' and amount > 100 order by amount desc`.
 
-        Fields: workflow_id, run_id, type, task_queue, status, started, closed, blocked. Operators: = != < <= > >= in,
-        joined by `and`. Times as ISO texts. Raises InvalidFilterError.
+        Conditions on what every run has (workflow_id, type, status, started_at, ...) and on search attributes, by
+        = != < <= > >= in, between, is null, like 'prefix%', joined by and, or, not: see docs/search.md.
+        view: "needs-attention" (blocked, retrying, overdue, or with a long history) or "oldest-open"; with a filter,
+        those of them that meet it too. Raises InvalidFilterError.
         """
-        where = listing.parse(filter)
-        before: int | None = None
-        left = limit
         pauses = await self.internals.store.read_pauses(self.internals.namespace)
-        while left is None or left > 0:
-            page = await self.internals.store.list_runs(
-                self.internals.namespace, where, min(left or listing.PAGE, listing.PAGE), before
-            )
-            for row in page:
-                yield run_summary(row, pausing.pauses_of(pauses, row))
-            if len(page) < min(left or listing.PAGE, listing.PAGE):
-                return
-            before = page[-1].run_key
-            left = None if left is None else left - len(page)
+        question = await pages.question(self.internals, filter, view, pauses)
+        async for page in pages.pages(self.internals, question, limit):
+            for row, labels in page:
+                attention = views.attention(row, question.now_ms) if view == "needs-attention" else None
+                yield run_summary(row, pausing.pauses_of(pauses, row), labels, attention)
 
-    async def count(self, filter: str = "") -> int:  # noqa: A002
+    async def count_workflows(self, filter: str = "", *, view: View | None = None) -> int:  # noqa: A002
         """How many runs meet the filter."""
-        return await self.internals.store.count_runs(self.internals.namespace, listing.parse(filter))
+        question = await pages.question(self.internals, filter, view)
+        return await self.internals.store.count_runs(self.internals.namespace, question.where)
+
+    #: Short names of the same.
+    list = list_workflows
+    count = count_workflows
+
+    async def search_attribute_keys(self) -> tuple[SearchAttributeKey[Any], ...]:
+        """Of the search attributes that runs of this namespace have, by name: what a filter may refer to."""
+        found = await self.internals.store.attribute_kinds(self.internals.namespace)
+        return tuple(SearchAttributeKey(name, kind) for name, kind in found)  # type: ignore[arg-type] # one of KINDS
 
     async def pause(
         self, kind: Literal["type", "queue", "namespace"], name: str = "", *, reason: str = "", by: str | None = None

@@ -14,6 +14,7 @@ from pledger import errors
 from pledger.engine import blocks
 from pledger.engine.callbacks import in_callback
 from pledger.engine.port.circuit import Dependency, Phase
+from pledger.engine.port.filters import NO_LABELS, Labels
 from pledger.engine.port.pauses import Pause, PauseKind
 from pledger.engine.port.records import (
     AttemptRecord,
@@ -26,7 +27,8 @@ from pledger.engine.port.records import (
     SessionRow,
     TaskRow,
 )
-from pledger.history import payloads, view
+from pledger.history import memos, payloads, view
+from pledger.history.attributes import TypedSearchAttributes, typed
 from pledger.history.placement import LimitRule
 from pledger.history.state import OpenPhase, RunState
 from pledger.history.times import utc
@@ -64,7 +66,9 @@ class PauseSummary:
 class RunSummary:
     """One run of a list. Times with zone (UTC). closed: None while open. blocked: why it stands still, or None.
     paused: the same, where somebody said so. first_run_id: of the run that its chain began with; segment: its number in
-    the chain, from 1."""
+    the chain, from 1. search_attributes, memo: as they are now; the memo's values are plain.
+    owner: who answers for it; deadline: when it times out; None for none, also of runs from before they were kept.
+    events: how many its history has. attention: why it is in the view "needs-attention"."""
 
     workflow_id: str
     run_id: str
@@ -77,6 +81,12 @@ class RunSummary:
     paused: str | None = None
     first_run_id: str = ""
     segment: int = 1
+    search_attributes: TypedSearchAttributes = field(default_factory=TypedSearchAttributes)
+    memo: Mapping[str, Any] = field(default_factory=dict)
+    owner: str | None = None
+    deadline: datetime | None = None
+    events: int = 0
+    attention: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,8 +369,10 @@ def pause_summary(pause: Pause) -> PauseSummary:
     )
 
 
-def run_summary(row: RunRow, pauses: Sequence[Pause] = ()) -> RunSummary:
-    """pauses: those that hold it."""
+def run_summary(
+    row: RunRow, pauses: Sequence[Pause] = (), labels: Labels = NO_LABELS, attention: str | None = None
+) -> RunSummary:
+    """pauses: those that hold it. attention: see RunSummary."""
     return RunSummary(
         row.workflow_id,
         row.run_id,
@@ -373,6 +385,12 @@ def run_summary(row: RunRow, pauses: Sequence[Pause] = ()) -> RunSummary:
         _why_paused(pauses[0]) if pauses else None,
         row.chain_id,
         row.segment,
+        typed(labels.attributes),
+        memos.values(memos.read(labels.memo)),
+        labels.answers_for,
+        None if labels.deadline_ms is None else utc(labels.deadline_ms),
+        row.last_event,
+        attention,
     )
 
 

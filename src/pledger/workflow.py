@@ -19,19 +19,20 @@ import contextlib
 import inspect
 import logging
 import numbers
-from collections.abc import Callable, Coroutine, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn, TypedDict, TypeVar, Unpack, overload
 
 from pledger.errors import UsageError
 from pledger.history import chains, payloads
+from pledger.history.attributes import AttributeRecord, SearchAttributeUpdate, TypedSearchAttributes, typed
 from pledger.history.names import check_id
 from pledger.history.placement import Priority
 from pledger.history.retry import RetryPolicy
 from pledger.history.reuse import IdReusePolicy
 from pledger.history.times import utc
-from pledger.machine import continuing, guards, interception
+from pledger.machine import continuing, guards, interception, labels
 from pledger.machine.callers import caller_name
 from pledger.machine.context import ActivityHandle, RunContext, check_is_verdict, current, required, schedule_call
 from pledger.machine.continuing import ContinueAsNewError
@@ -91,6 +92,8 @@ __all__ = [
     "info",
     "init",
     "logger",
+    "memo",
+    "memo_value",
     "now",
     "patched",
     "phase",
@@ -106,6 +109,8 @@ __all__ = [
     "start_child_workflow",
     "time",
     "unsafe",
+    "upsert_memo",
+    "upsert_search_attributes",
     "uuid4",
     "wait",
     "wait_condition",
@@ -537,6 +542,12 @@ class Info:
     first_run_id: str = ""
     continued_run_id: str | None = None
     parent: ParentInfo | None = None
+    _attributes: tuple[AttributeRecord, ...] = field(default=(), repr=False)
+
+    @property
+    def typed_search_attributes(self) -> TypedSearchAttributes:
+        """Those that the run has now."""
+        return typed(self._attributes)
 
 
 def info() -> Info:
@@ -548,7 +559,15 @@ def info() -> Info:
     parent = None if context.parent is None else ParentInfo(context.parent.workflow_id, context.parent.run_id)
     place = (who.segment, who.chain_id, before, parent)
     return Info(
-        who.namespace, who.workflow_id, who.run_id, who.workflow_type, who.task_queue, start, context.events, *place
+        who.namespace,
+        who.workflow_id,
+        who.run_id,
+        who.workflow_type,
+        who.task_queue,
+        start,
+        context.events,
+        *place,
+        labels.records(context),
     )
 
 
@@ -577,6 +596,40 @@ def continue_as_new(
     InvalidPolicyError for a deadline of 0 or less.
     """
     continuing.continue_as_new(required("workflow.continue_as_new"), args, workflow, task_queue, deadline)
+
+
+# What a run says of itself --------------------------------------------------------------------------------------------
+
+
+def upsert_search_attributes(updates: Iterable[SearchAttributeUpdate]) -> None:
+    """Change some of the run's search attributes; it is found by them as of this transition.
+
+        workflow.upsert_search_attributes([AMOUNT.value_set(120), REGION.value_unset()])
+
+    Raises UsageError for more than a run may have, and for what is no update.
+    """
+    context = required("workflow.upsert_search_attributes")
+    labels.labels_of(context).upsert_attributes(updates)
+
+
+def memo() -> dict[str, Any]:
+    """The run's memo as it is now: values for people, by name."""
+    return labels.memo_values(required("workflow.memo"))
+
+
+def memo_value(key: str, default: Any = None, *, type_hint: Any = Any) -> Any:
+    """One value of it, as the annotated type, or the default. Raises PayloadError for one that is not of the type."""
+    value = labels.memo_of(required("workflow.memo_value")).get(key)
+    return default if value is None else payloads.decode(value, type_hint)
+
+
+def upsert_memo(memo: Mapping[str, Any]) -> None:
+    """Change some of the run's memo; None takes a value away. What is not named stays.
+
+    Raises PayloadError for a value that cannot be kept, PayloadTooLargeError for a memo of more bytes than one value
+    may have.
+    """
+    labels.labels_of(required("workflow.upsert_memo")).upsert_memo(memo)
 
 
 # Changing code --------------------------------------------------------------------------------------------------------

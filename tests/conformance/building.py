@@ -99,7 +99,7 @@ class Builder:
         return None if due_in is None else 0 if due_in < 0 else self.now_ms + due_in
 
     async def _start(self, _: list[Any], *drawn: Any) -> Callable[[], Operation]:
-        workflow_id, workflow_type, task_queue, namespace, digest, reuse, conflict, born, tasks = drawn
+        workflow_id, workflow_type, task_queue, namespace, digest, reuse, conflict, born, tasks, labels = drawn
         owner = None if born is None or not self.sessions else self.sessions[born % len(self.sessions)]
         transition = self._transition(1)
         run_id = f"run '{self._serial}'"
@@ -115,13 +115,13 @@ class Builder:
                 first = Append(0, 0, 0, transition, 2, None, now_ms, tasks=self._task_rows(row, tasks))
             return StartRun(
                 namespace, workflow_id, run_id, workflow_type, task_queue, digest, b"started", now_ms, reuse,
-                conflict, owner, first,
+                conflict, owner, first, *labels,
             )  # fmt: skip
 
         return make
 
     async def _append(self, seen: list[Any], number: int, fence: int, event: int, *rest: Any) -> Any:
-        due_in, consumed, tasks, dropped, cancelled, unwritten, attempts, closed = rest
+        due_in, consumed, tasks, dropped, cancelled, unwritten, attempts, closed, labels = rest
         row = await self._row(seen, number)
         if row is None:
             return None
@@ -149,6 +149,7 @@ class Builder:
             self._task_rows(row, [each for each in unwritten if each[0] not in {task[0] for task in tasks}]),
             self._records(row.run_key, attempts),
             successor,
+            *labels,
         )
         return lambda: operation
 

@@ -50,6 +50,7 @@ TABLES = (
     *("slot", "bucket", "turn", "limit_rule"),
     "dependency",
     *("piece", "piece_use"),
+    *("attribute", "memo"),
 )
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
-from pledger.cli import documents, options, words
+from pledger.cli import documents, labels, options, words
 from pledger.cli.arguments import read_arguments
 from pledger.cli.durations import parse_duration
 from pledger.cli.ledger import ledger_file, opened, within
@@ -65,6 +65,8 @@ def start(
     execution_timeout: ExecutionTimeout = None,
     reuse: Reuse = IdReusePolicy.SAME_INPUT,
     conflict: Conflict = IdConflictPolicy.SAME_INPUT,
+    search_attribute: labels.SearchAttributes = None,
+    memo: labels.Memo = None,
     payload_bytes_max: options.PayloadBytesMax = payloads.PAYLOAD_BYTES_MAX,
     url: options.Url = options.DEFAULT_URL,
     namespace: options.Namespace = "default",
@@ -75,7 +77,7 @@ def start(
     With --wait, the result goes to stdout, or the failure to stderr.
     """
     output = Output(as_json=as_json)
-    values = read_arguments(arguments or [])
+    values, memo_values = read_arguments(arguments or []), labels.read_memo(memo or [])
 
     async def run() -> None:
         file = ledger_file(url)
@@ -89,6 +91,8 @@ def start(
                 id_reuse_policy=reuse,
                 id_conflict_policy=conflict,
                 execution_timeout=execution_timeout,
+                search_attributes=await labels.read_search_attributes(search_attribute or [], client),
+                memo=memo_values,
             )
             if is_new_ledger:
                 output.note(f"made a new ledger at {url}")

@@ -5,14 +5,17 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from msgspec.structs import replace
+
 from pledger.engine.families import OF_OTHERS, post_of, report_of
 from pledger.engine.interrupts import is_interrupt
 from pledger.engine.port.answers import Reply
+from pledger.engine.port.filters import attribute_of
 from pledger.engine.port.operations import Append, Successor
 from pledger.engine.port.records import AttemptRecord
 from pledger.engine.task_rows import first_row, record_of
 from pledger.engine.verdicts import is_once
-from pledger.history import events, failures, transition
+from pledger.history import events, failures, memos, transition
 from pledger.history.transition import StoredTransition
 from pledger.machine import continuing
 
@@ -37,6 +40,15 @@ _STATUS: dict[type[Any], RunStatus] = {
     events.CancelRun: "cancelled",
     events.ContinueAsNew: "continued_as_new",
 }
+
+
+def _label(run: ActiveRun, append: Append, commands: Sequence[Command]) -> None:
+    """What lists show of the run, as these commands leave it."""
+    for command in commands:
+        if type(command) is events.UpsertSearchAttributes:
+            append.attributes = [attribute_of(each) for each in command.attributes]
+        elif type(command) is events.UpsertMemo:
+            append.memo = run.machine.sealed_labels()[1] or memos.EMPTY
 
 
 class Settles(Protocol):
@@ -79,6 +91,8 @@ class InFlight:
 def _successor(run: ActiveRun, command: events.ContinueAsNew) -> Successor:
     started = run.machine.started
     assert started is not None, "its code has run"
+    attributes, memo = run.machine.sealed_labels()
+    started = replace(started, search_attributes=attributes, memo=memo)
     run_id, begun = continuing.successor_of(started, command, run.identity)
     return Successor(run_id, begun.workflow_type, begun.task_queue, transition.encode_event(begun))
 
@@ -137,6 +151,8 @@ class Builder:
             if type(closed) is events.ContinueAsNew and not timed_out:
                 append.successor = _successor(run, closed)
             self._part(run, append, commands, first + len(inputs), timed_out=timed_out)
+            if len(commands) > 1:
+                _label(run, append, commands)
         else:
             if commands:
                 self._place(run, built, first + len(inputs), now_ms)
@@ -161,7 +177,7 @@ class Builder:
             append.report = report_of(append.closed, commands[-1] if commands else None)
             append.report_to = machine.parent
 
-    def _place(self, run: ActiveRun, built: InFlight, first_event_id: int, now_ms: int) -> None:
+    def _place(self, run: ActiveRun, built: InFlight, first_event_id: int, now_ms: int) -> None:  # noqa: C901 - by kind
         """Decide where each scheduled activity runs: here and now, or through the queue."""
         activities = self.activities
         tasks: list[TaskRow] = []
@@ -185,6 +201,8 @@ class Builder:
                     built.append.unwritten = [*built.append.unwritten, row]
             elif kind in OF_OTHERS:
                 built.append.posts = [*built.append.posts, post_of(run, event_id, command, now_ms)]
+            elif kind is events.UpsertSearchAttributes or kind is events.UpsertMemo:
+                _label(run, built.append, (command,))
         if tasks:
             built.append.tasks = tasks
         if cancelled:

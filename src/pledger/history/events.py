@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from pledger.history.attributes import AttributeRecord
 from pledger.history.failures import Failure
 from pledger.history.placement import Placement
 from pledger.history.retry import RetryPolicyRecord
@@ -49,7 +50,8 @@ class RunStarted(Event, tag=1, frozen=True):
     args: the arguments as one JSON array. seed: feeds every draw of the run, and its successors' after a reset.
     deadline_ms: when the run times out, or None. placement: of its activities, where they state none; in exported
     histories it is called `priority`. owner: who answers for it, a person or a team. link: of a run that goes on for
-    another one. parent: of a child. headers: what interceptors of the client had to say, or None.
+    another one. parent: of a child. headers: what interceptors of the client had to say, or None. search_attributes: by
+    which it is found. memo: JSON object, for people.
     """
 
     workflow_type: str
@@ -62,6 +64,8 @@ class RunStarted(Event, tag=1, frozen=True):
     link: ChainLink | None = None
     parent: Parent | None = None
     headers: dict[str, str] | None = None
+    search_attributes: tuple[AttributeRecord, ...] | None = None
+    memo: bytes | None = None
 
 
 class ActivityCompleted(Event, tag=2, frozen=True):
@@ -275,6 +279,18 @@ class SendCancel(Event, tag=54, frozen=True):
     reason: str = ""
 
 
+class UpsertSearchAttributes(Event, tag=41, frozen=True):
+    """What the code changed in one activation, by name; one without a value is taken away."""
+
+    attributes: tuple[AttributeRecord, ...]
+
+
+class UpsertMemo(Event, tag=42, frozen=True):
+    """memo: JSON object of what the code changed in one activation; null takes a value away."""
+
+    memo: bytes
+
+
 class CompleteRun(Event, tag=31, frozen=True):
     """result: JSON."""
 
@@ -331,6 +347,8 @@ Command: TypeAlias = (
     | CancelChild
     | SendSignal
     | SendCancel
+    | UpsertSearchAttributes
+    | UpsertMemo
     | CompleteRun
     | FailRun
     | CancelRun
@@ -351,6 +369,8 @@ PAST_TENSE: dict[type[Event], str] = {
     CancelChild: "ChildCancelRequested",
     SendSignal: "SignalSent",
     SendCancel: "CancelSent",
+    UpsertSearchAttributes: "SearchAttributesUpserted",
+    UpsertMemo: "MemoUpserted",
     CompleteRun: "RunCompleted",
     FailRun: "RunFailed",
     CancelRun: "RunCancelled",

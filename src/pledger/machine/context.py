@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from pledger.machine.definitions import WorkflowDefinition
     from pledger.machine.draws import Draws
     from pledger.machine.interception import WorkflowOutboundInterceptor
+    from pledger.machine.labels import Labels
 
 
 T = TypeVar("T")
@@ -121,6 +122,7 @@ class RunContext:
     scoped: its code has entered a scope: what it begins may be in one.
     stage: the phase that `workflow.set_phase` has begun, which the next one ends.
     late: phases that begin or end here, and not in the history: they are recorded by the next activation that is live.
+    labels: its search attributes and its memo, where it has any.
     left: async generators that the collector found, to be closed in the next activation. handlers: the tasks of async
     signal handlers, with the names of the signals. family: what it has to do with other runs, None for nothing.
     owner: who answers for the run. parent: the run that started it.
@@ -157,6 +159,7 @@ class RunContext:
         self.family: Family | None = None
         self.outbound: WorkflowOutboundInterceptor | None = None
         self.cancel_reason: str | None = None
+        self.labels: Labels | None = None
         self._condition_ordinal = 0
         self._refused = 0
 

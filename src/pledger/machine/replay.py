@@ -49,6 +49,8 @@ def what_it_is(command: Command) -> Hashable:  # noqa: C901, PLR0912 - a case fo
             return ("signal", command.workflow_id, command.name, command.args)
         case events.SendCancel():
             return ("cancel workflow", command.workflow_id)
+        case events.UpsertSearchAttributes() | events.UpsertMemo():
+            return command
         case events.CompleteRun():
             return ("complete", command.result)
         case events.FailRun():
@@ -61,7 +63,7 @@ def what_it_is(command: Command) -> Hashable:  # noqa: C901, PLR0912 - a case fo
             assert_never(command)
 
 
-def kind_and_name(command: Command) -> Hashable:
+def kind_and_name(command: Command) -> Hashable:  # noqa: C901 - as above
     """What must agree even where the input does not."""
     match command:
         case events.ScheduleActivity():
@@ -76,6 +78,8 @@ def kind_and_name(command: Command) -> Hashable:
             return ("signal", command.name)
         case events.SendCancel():
             return ("cancel workflow",)
+        case events.UpsertSearchAttributes() | events.UpsertMemo():
+            return type(command)
         case events.CompleteRun():
             return ("complete",)
         case events.FailRun():
@@ -112,6 +116,8 @@ def in_words(command: Command) -> str:  # noqa: C901, PLR0912 - a line for each 
             return f"{name} {command.name!r} to {command.workflow_id!r}"
         case events.SendCancel():
             return f"{name} to {command.workflow_id!r}"
+        case events.UpsertSearchAttributes():
+            return f"{name} {', '.join(each.name for each in command.attributes)}"
         case events.FailRun() | events.CancelRun():
             return f"{name} with {command.failure.type}"
         case events.ContinueAsNew():
@@ -255,6 +261,10 @@ def _with_values(command: Command) -> str:
             return f"{in_words(command)} with {_text(command.args)}"
         case events.CompleteRun():
             return f"{in_words(command)} with {_text(command.result)}"
+        case events.UpsertSearchAttributes():
+            return f"{in_words(command)} with {[each.value for each in command.attributes]!r}"[:VALUE_MAX]
+        case events.UpsertMemo():
+            return f"{in_words(command)} with {_text(command.memo)}"
         case _:
             return in_words(command)
 

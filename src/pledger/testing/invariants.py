@@ -13,8 +13,9 @@ from pledger import errors
 from pledger.client import History
 from pledger.engine import blocks
 from pledger.engine.loading import identity_of
+from pledger.engine.port.filters import attribute_of
 from pledger.engine.port.posts import notice_id
-from pledger.history import chains, events, payloads, transition
+from pledger.history import chains, events, memos, payloads, transition
 from pledger.history.sealing import is_sealed
 from pledger.testing.opening import plain_history
 from pledger.testing.replaying import replay
@@ -289,6 +290,22 @@ def every_piece_is_used(sim: Judged) -> list[str]:
     return found
 
 
+def every_label_is_as_recorded(sim: Judged) -> list[str]:
+    """What lists go by and show of a run, its search attributes and its memo, is what its history says."""
+    found: list[str] = []
+    for run_key, row in sim.state.runs.items():
+        if row.is_forgotten or row.last_event == 0:
+            continue
+        sim.auditor.checks("labels and history agree")
+        recorded = sim.auditor.records.by_run[run_key].state
+        told = {name: attribute_of(each) for name, each in recorded.search_attributes.items()}
+        if (kept := sim.state.attributes.get(run_key, {})) != told:
+            found.append(f"labels and history agree: {row.workflow_id} has {kept} in its rows, {told} in its history")
+        if (memo := memos.read(sim.state.memos.get(run_key))) != recorded.memo:
+            found.append(f"labels and history agree: the memo of {row.workflow_id} is {memo}, not {recorded.memo}")
+    return found
+
+
 def nothing_is_left(sim: Judged) -> list[str]:
     """A closed run leaves no work behind: no task, no wake-up, no waiting message; no session outlives its process."""
     state = sim.state
@@ -368,5 +385,6 @@ ALL: Final[tuple[Callable[[Judged], Sequence[str]], ...]] = (
     every_damage_is_found,
     every_history_replays,
     every_piece_is_used,
+    every_label_is_as_recorded,
     nothing_is_left,
 )

@@ -11,6 +11,7 @@ from tests.simulation.reverts import (
     of_dependencies,
     of_families,
     of_held_rows,
+    of_labels,
     of_pauses,
     of_pieces,
     of_queues,
@@ -40,4 +41,5 @@ EVERY = [
     *of_tokens.REVERTS,
     *of_chains.REVERTS,
     *of_families.REVERTS,
+    *of_labels.REVERTS,
 ]

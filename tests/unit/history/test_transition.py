@@ -89,6 +89,8 @@ def test_tags_are_unique_and_never_reused() -> None:
         "StartTimer": 23,
         "CancelTimer": 24,
         "RecordPatch": 25,
+        "UpsertSearchAttributes": 41,
+        "UpsertMemo": 42,
         "CompleteRun": 31,
         "FailRun": 32,
         "CancelRun": 33,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 
+from pledger.engine.port.filters import Attribute
 from pledger.engine.port.records import AttemptRecord, Piece, Record, RunStatus, TaskRow
 from pledger.history.reuse import IdReusePolicy
 from pledger.history.transition import StoredTransition
@@ -39,8 +40,8 @@ class Successor(Record, frozen=True):
     """The run that goes on for one that continues as new: the next segment of its chain, which waits for a worker.
 
     started: an encoded RunStarted, its first message. It takes over the digest of the input that its chain was started
-    with, so that a start of the same input finds it; the pauses that hold its predecessor singly; and its doubts after
-    a loss.
+    with, so that a start of the same input finds it; the pauses that hold its predecessor singly; its doubts after a
+    loss; its search attributes and its memo; and who answers for it.
     """
 
     run_id: str
@@ -62,6 +63,7 @@ class Append(Write):
     gets, which has no event id yet; a run without a parent has nobody to tell. report_to: the parent, as far as the run
     knows it. has_dependants: children that are not to outlive a run that closes may be open. parent: of a run with a
     report, (run_key, event_id, run_id), filled in by a store that has to know before it locks. See `posts`.
+    attributes: those that changed; memo: the whole of it, where it did.
     """
 
     run_key: int
@@ -84,6 +86,8 @@ class Append(Write):
     report_to: Parent | None = None
     has_dependants: bool = False
     parent: tuple[int, int, str] | None = None
+    attributes: Sequence[Attribute] = ()
+    memo: bytes | None = None
 
 
 class StartRun(Write):
@@ -92,6 +96,7 @@ class StartRun(Write):
     owner None: the run waits for a worker, `started` is its first message. With an owner, `first` is the run's first
     transition (its run_key is filled in by the store) and the run is born owned, with fence 1. Answered Started,
     Existing, or LOST when the owner's session has ended: nobody would ever take the run from it.
+    attributes, memo: what it starts with, also where `first` changes it. answers_for, deadline_ms: of RunStarted.
     """
 
     namespace: str
@@ -106,6 +111,10 @@ class StartRun(Write):
     conflict: IdConflictPolicy = IdConflictPolicy.SAME_INPUT
     owner: int | None = None
     first: Append | None = None
+    attributes: Sequence[Attribute] = ()
+    memo: bytes | None = None
+    answers_for: str | None = None
+    deadline_ms: int | None = None
 
 
 class Release(Write):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -281,24 +281,3 @@ class Piece(Record, frozen=True):
 
     name: bytes
     body: bytes
-
-
-class Condition(Record, frozen=True):
-    """One comparison of a list filter, parsed and checked: column is one of LIST_COLUMNS, operator one of
-    = != < <= > >= in. `in` has a tuple as value. Columns that are None meet only `!=`; `blocked` is True or False."""
-
-    column: str
-    operator: str
-    value: Any
-
-
-LIST_COLUMNS: Final = (
-    "workflow_id",
-    "run_id",
-    "workflow_type",
-    "task_queue",
-    "status",
-    "started_ms",
-    "closed_ms",
-    "blocked",
-)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from pledger.engine.port.circuit import Dependency
+from pledger.engine.port.filters import Attribute
 from pledger.engine.port.lane_text import Share
 from pledger.engine.port.lanes import Slot, SlotKey
 from pledger.engine.port.pauses import Pause
@@ -65,6 +66,12 @@ class State:
     partings: runs that have ended, and whose children are to be seen to. news: set by a rule that writes what may
     concern another process: something that may be due, a run or a slot that is free, an end. listeners: called with the
     handle that wrote, after a write that was such.
+    still have some of their history. attributes, memos: of runs that have any. terms: who answers for a run, and its
+    deadline. duties: (owner, until_ms) of each chore, by namespace and name. losses: see
+    `Losses.read_losses`. pieces: by their names; piece_uses: the names of those that a run uses.
+    token_keys: the newest last. news: set by a rule that writes what may concern another process: something that may
+    be due, a run or a slot that is free, an end. listeners: called with the handle that wrote, after a write that was
+    such.
     """
 
     clock: Callable[[], int] = system_clock
@@ -87,6 +94,9 @@ class State:
     pauses: dict[int, Pause] = field(default_factory=dict)
     tried: dict[int, tuple[int, list[str]]] = field(default_factory=dict)
     leftovers: set[int] = field(default_factory=set)
+    attributes: dict[int, dict[str, Attribute]] = field(default_factory=dict)
+    memos: dict[int, bytes] = field(default_factory=dict)
+    terms: dict[int, tuple[str | None, int | None]] = field(default_factory=dict)
     duties: dict[tuple[str, str], tuple[int | None, int]] = field(default_factory=dict)
     losses: dict[int, bool] = field(default_factory=dict)
     pieces: dict[bytes, bytes] = field(default_factory=dict)

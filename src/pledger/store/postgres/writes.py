@@ -28,6 +28,10 @@ BY_ROW: Final = (
     "insert_children",
     "step_runs",
     "change_runs",
+    "drop_attributes",
+    "insert_attributes",
+    "drop_memos",
+    "write_memos",
     "insert_transitions",
     "insert_messages",
     "deliver_messages",
@@ -41,6 +45,9 @@ BY_ROW: Final = (
     "log_attempts",
     "keep_pieces",
     "insert_successors",
+    "hand_on_attributes",
+    "hand_on_memos",
+    "hand_on_owners",
     "close_runs",  # the last: nothing that is written beside it stays to be done
 )
 

@@ -96,11 +96,12 @@ SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::int[]);
 -- name: insert_runs
 INSERT INTO pledger.run (
     run_key, chain_key, namespace, run_id, workflow_type, task_queue, input_digest, started_ms,
-    status, closed_ms, last_event, head, fence, owner, due_ms, next_ms
+    answers_for, deadline_ms, status, closed_ms, last_event, head, fence, owner, due_ms, next_ms
 )
 SELECT * FROM unnest(
     $1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bytea[], $8::bigint[],
-    $9::text[], $10::bigint[], $11::bigint[], $12::bytea[], $13::bigint[], $14::bigint[], $15::bigint[], $16::bigint[]
+    $9::text[], $10::bigint[], $11::text[], $12::bigint[], $13::bigint[], $14::bytea[], $15::bigint[], $16::bigint[],
+    $17::bigint[], $18::bigint[]
 );
 
 -- name: write_steps
@@ -141,10 +142,10 @@ WITH born AS MATERIALIZED (
     SELECT nextval('pledger.chain_chain_key_seq') AS chain_key, nextval('pledger.run_run_key_seq') AS run_key, start.*
     FROM unnest(
         $1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bytea[], $7::bigint[], $8::bigint[],
-        $9::bigint[], $10::bigint[], $11::bigint[], $12::bytea[], $13::bytea[]
+        $9::bigint[], $10::bigint[], $11::bigint[], $12::bytea[], $13::bytea[], $14::text[], $15::bigint[]
     ) AS start (
         namespace, workflow_id, run_id, workflow_type, task_queue, input_digest, started_ms, owner,
-        last_event, next_ms, first_event_id, body, checksum
+        last_event, next_ms, first_event_id, body, checksum, answers_for, deadline_ms
     )
     WHERE EXISTS (SELECT FROM pledger.session AS session WHERE session.session_key = start.owner)
         AND NOT EXISTS (
@@ -159,11 +160,11 @@ chains AS (
 runs AS (
     INSERT INTO pledger.run (
         run_key, chain_key, namespace, run_id, workflow_type, task_queue, input_digest, started_ms,
-        last_event, head, fence, owner, next_ms
+        last_event, head, fence, owner, next_ms, answers_for, deadline_ms
     )
     SELECT
         run_key, chain_key, namespace, run_id, workflow_type, task_queue, input_digest, started_ms,
-        last_event, checksum, 1, owner, next_ms
+        last_event, checksum, 1, owner, next_ms, answers_for, deadline_ms
     FROM born
 ),
 transitions AS (

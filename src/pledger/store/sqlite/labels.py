@@ -1,0 +1,61 @@
+"""Lists of runs, and what they go by: search attributes, and memos."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from pledger.engine.port.filters import Attribute, Filter, Labels, Order
+from pledger.engine.port.records import RunRow
+from pledger.history import memos
+from pledger.history.attributes import KINDS
+from pledger.store.labels import columns_of, grouped
+from pledger.store.sqlfiles import as_json, load_queries
+from pledger.store.sqlite.filters import count_sql, list_sql
+from pledger.store.sqlite.handle import SqliteHandle
+from pledger.store.sqlite.writer import Cursor
+
+_SQL: Final = load_queries(__package__, "labels")
+
+
+def write(cursor: Cursor, run_key: int, attributes: Sequence[Attribute], memo: bytes | None) -> None:
+    for each in attributes:
+        cursor.execute(_SQL["drop_attribute"], (run_key, each.name))
+        for position, value in enumerate(each.values):
+            row = (run_key, each.name, each.kind, position, *columns_of(each.kind, value))
+            cursor.execute(_SQL["insert_attribute"], row)
+    if memo is not None:
+        if memo == memos.EMPTY:
+            cursor.execute(_SQL["drop_memo"], (run_key,))
+        else:
+            cursor.execute(_SQL["write_memo"], (run_key, memo))
+
+
+def hand_on(cursor: Cursor, run_key: int, successor_key: int) -> None:
+    """To the run that goes on for this one."""
+    cursor.execute(_SQL["hand_on_attributes"], (run_key, successor_key))
+    cursor.execute(_SQL["hand_on_memo"], (run_key, successor_key))
+
+
+def forget(cursor: Cursor, run_keys: str) -> None:
+    """run_keys: as JSON."""
+    cursor.execute(_SQL["drop_attributes"], (run_keys,))
+    cursor.execute(_SQL["drop_memos"], (run_keys,))
+
+
+class SqliteLabels(SqliteHandle):
+    async def list_runs(self, namespace: str, where: Filter, limit: int, order: Sequence[Order] = ()) -> list[RunRow]:
+        sql, bindings = list_sql(namespace, where, limit, order)
+        return [RunRow(*row) for row in self._rows(sql, *bindings)]
+
+    async def count_runs(self, namespace: str, where: Filter) -> int:
+        sql, bindings = count_sql(namespace, where)
+        [(count,)] = self._rows(sql, *bindings)
+        return int(count)
+
+    async def read_labels(self, run_keys: Sequence[int]) -> dict[int, Labels]:
+        keys = as_json(run_keys)
+        return grouped(self._rows(_SQL["read_attributes"], keys), self._rows(_SQL["read_terms"], keys))
+
+    async def attribute_kinds(self, namespace: str) -> list[tuple[str, str]]:
+        return [(name, kind) for name, kind in self._rows(_SQL["attribute_kinds"], namespace, as_json(KINDS))]
