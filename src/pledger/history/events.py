@@ -279,13 +279,13 @@ class SendCancel(Event, tag=54, frozen=True):
     reason: str = ""
 
 
-class UpsertSearchAttributes(Event, tag=41, frozen=True):
+class UpsertSearchAttributes(Event, tag=71, frozen=True):
     """What the code changed in one activation, by name; one without a value is taken away."""
 
     attributes: tuple[AttributeRecord, ...]
 
 
-class UpsertMemo(Event, tag=42, frozen=True):
+class UpsertMemo(Event, tag=72, frozen=True):
     """memo: JSON object of what the code changed in one activation; null takes a value away."""
 
     memo: bytes

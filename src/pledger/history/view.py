@@ -9,7 +9,7 @@ import functools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, get_args
+from typing import Any, Final, get_args, get_origin
 
 import msgspec
 
@@ -178,6 +178,8 @@ def _takes_bytes(hint: Any) -> bool:
 
 
 def _nested(hint: Any) -> Any:
+    if get_origin(hint) is tuple:
+        return None  # an array of records is one already
     for each in (hint, *getattr(hint, "__args__", ())):
         if isinstance(each, type) and issubclass(each, msgspec.Struct):
             return each

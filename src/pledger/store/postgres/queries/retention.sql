@@ -91,6 +91,7 @@ loss AS (
 child AS (
     -- What is left of them names their parent itself.
     DELETE FROM pledger.child WHERE parent_key = ANY(ARRAY(SELECT run_key FROM target))
+),
 attribute AS (
     DELETE FROM pledger.attribute WHERE run_key = ANY(ARRAY(SELECT run_key FROM target))
 ),
