@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from pledger import activity, workflow
-from pledger.client import Client, WorkflowHandle, connect
+from pledger.client import Client, WorkflowHandle
 
 
 def _has(owner: object, *names: str) -> Callable[[], bool]:
@@ -33,7 +33,6 @@ MISSING: Final[dict[str, Callable[[], bool]]] = {
     "DAGs": _is_there("pledger.dialects.dag"),
     "KPIs": _is_there("pledger.ops.kpis", "pledger.ops.kpi"),
     "checkpoints": _has(workflow, "checkpoint"),
-    "codec chain": _takes(connect, "codecs"),
     "dynamic signal handlers": _has(workflow, "set_signal_handler"),
     "effects": _takes(activity.defn, "readback"),
     "expressions in definitions": _is_there("pledger.dialects"),

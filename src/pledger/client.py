@@ -22,6 +22,7 @@ from pledger.history.names import check_id
 from pledger.history.placement import Priority, override_rule, place
 from pledger.history.retry import is_whole
 from pledger.history.reuse import IdReusePolicy
+from pledger.history.sealing import PayloadCodec, check_codecs
 from pledger.history.times import DURATION_MAX, check_duration, in_words, milliseconds, utc
 from pledger.interceptors import ClientOutboundInterceptor, Interceptor, StartWorkflowInput, checked, of_client
 from pledger.machine.definitions import WorkflowDefinition
@@ -78,6 +79,7 @@ async def connect(
     payload_bytes_max: int = payloads.PAYLOAD_BYTES_MAX,
     token_keys: Sequence[bytes] = (),
     interceptors: Sequence[Interceptor] = (),
+    codecs: Sequence[PayloadCodec] = (),
 ) -> AsyncIterator[Client]:
     """Open a ledger and give the client for it; closing waits until what was asked is written.
 
@@ -88,8 +90,10 @@ async def connect(
     token_keys: secrets of at least 32 bytes that sign the tokens of attempts, in place of those that the ledger keeps;
     the first one signs, all are accepted. Whoever works on the ledger, or completes activities of it, has the same.
     interceptors: of what this client asks, and of the workers on it; the first one stands outermost.
-    Raises UsageError for a URL it does not know, InvalidPolicyError for a bound below 1, StoreError when the database
-    cannot be opened.
+    codecs: what is done to every payload on its way to the ledger, the first one first (`pledger.codecs`), for what
+    this client sends and for the workers on it.
+    Raises UsageError for a URL it does not know and for what is no codec, InvalidPolicyError for a bound below 1,
+    StoreError when the database cannot be opened.
     """
     namespace = check_id(namespace, "connect(namespace=...)")
     if not (is_whole(payload_bytes_max) and payload_bytes_max >= 1):
@@ -100,8 +104,11 @@ async def connect(
     from pledger.store import open_store  # noqa: PLC0415
 
     refuse_in_workflow_code()
+    codecs = check_codecs(codecs)
     store = await open_store(url, durability=durability)
-    connection = Connection(store, namespace=namespace, payload_bytes_max=payload_bytes_max, token_keys=token_keys)
+    connection = Connection(
+        store, namespace=namespace, payload_bytes_max=payload_bytes_max, token_keys=token_keys, codecs=codecs
+    )
     try:
         yield Client(connection, interceptors)
     finally:
@@ -247,7 +254,7 @@ class Client(Completions):
             new_run_id(now_ms, entropy[16:]),
             name,
             task_queue,
-            payloads.digest(encoded),
+            internals.vault.digest(payloads.digest(encoded), internals.namespace, id),
             transition.encode_event(started),
             now_ms,
             id_reuse_policy,

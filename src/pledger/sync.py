@@ -32,6 +32,7 @@ from pledger.client import (
 from pledger.completions import TOKEN_KEEP
 from pledger.errors import StoreError, UsageError
 from pledger.history import payloads
+from pledger.history.sealing import PayloadCodec
 from pledger.machine import guards
 from pledger.machine.definitions import ActivityDefinition
 from pledger.machine.outside import refuse_in_workflow_code
@@ -62,6 +63,7 @@ class SyncClient:
         durability: str = "power",
         payload_bytes_max: int = payloads.PAYLOAD_BYTES_MAX,
         token_keys: Sequence[bytes] = (),
+        codecs: Sequence[PayloadCodec] = (),
     ) -> None:
         self._pid = os.getpid()
         self._loop = asyncio.new_event_loop()
@@ -75,6 +77,7 @@ class SyncClient:
                 durability=durability,
                 payload_bytes_max=payload_bytes_max,
                 token_keys=token_keys,
+                codecs=codecs,
             )
             self._client: Client = self._wait(self._stack.enter_async_context(opened))
         except BaseException:

@@ -63,7 +63,7 @@ class Leaving:
     def block_with(self, run: ActiveRun, reason: bytes) -> None:
         rows = self._runs.activities.leave_behind(run.run_key, [*run.outcomes_applied, *run.outcomes])
         self._runs.forget(run, "the run is blocked")
-        operation = Block(run.run_key, run.fence, reason, self._runs.codes[run.identity.workflow_type], rows)
+        operation = Block(run.run_key, run.fence, reason, self._runs.claiming_codes[run.identity.workflow_type], rows)
         self.let_go(operation, lambda: self._runs.activities.rows.left(run.run_key))
 
     def let_go(self, operation: Block | Release, done: Callable[[], None] | None = None) -> None:

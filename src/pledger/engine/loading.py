@@ -386,7 +386,7 @@ class Loader:
                 self._activities.rows.put(PutTask(run.fence, task, [record]))
 
     def _block(self, row: RunRow, reason: bytes) -> None:
-        self._runs.leaving.let_go(Block(row.run_key, row.fence, reason, self._runs.codes[row.workflow_type]))
+        self._runs.leaving.let_go(Block(row.run_key, row.fence, reason, self._runs.claiming_codes[row.workflow_type]))
 
 
 def take_message(run: ActiveRun, message: Message) -> None:  # noqa: C901 - a case for each kind

@@ -30,7 +30,7 @@ from pledger.engine.port.posts import NOTICE, Post, StartChild, event_of, notice
 from pledger.engine.port.records import AttemptRecord, Message, Request, TaskRow
 from pledger.engine.task_rows import decode_command, decode_failure, decode_outcome, encode_record
 from pledger.history import sealing, transition
-from pledger.history.sealing import Change, Place
+from pledger.history.sealing import NOWHERE, Change, Place
 from pledger.history.transition import StoredTransition
 
 
@@ -123,6 +123,27 @@ class Pass:
         place = Place(post.namespace, post.workflow_id, "", "")
         return replace(post, body=self._message_body(post.kind, post.message_id, post.body, place))
 
+    def posts(self, op: Operation, place: Place) -> Operation:
+        """The same of what a transition sends to other runs, and reports to its parent."""
+        if isinstance(op, StartRun) and op.first is not None:
+            at = Place(op.namespace, op.workflow_id, op.run_id, "")
+            return replace(op, first=self.posts(op.first, at))
+        if not isinstance(op, Append) or not (op.posts or op.report):
+            return op
+        changed: dict[str, Any] = {"posts": [self._post(each) for each in op.posts]}
+        if op.report is not None and op.report_to is not None:
+            parent = Place(place.namespace, op.report_to.workflow_id, "", "")
+            changed["report"] = self._message_body(NOTICE, "", op.report, parent)
+        return replace(op, **changed)
+
+    def _post(self, post: StartChild | Post) -> StartChild | Post:
+        if isinstance(post, StartChild):
+            return replace(post, start=self.operation(post.start, NOWHERE))
+        if post.kind == "cancel":
+            return post
+        at = Place(post.namespace, post.workflow_id, "", "")
+        return replace(post, body=self._message_body(post.kind, post.message_id, post.body, at))
+
     def _payloads(self, op: Operation, place: Place) -> Iterator[tuple[str, Any]]:
         match op:
             case StartRun():
@@ -170,6 +191,9 @@ class Pass:
         if kind == NOTICE:
             closed = transition.decode_closed(body)
             return transition.encode_event(sealing.map_event(closed, event_of(message_id), place, self._change))
+        if kind == NOTICE:
+            # Of those that a run gets, only that of a child's end has payloads.
+            return transition.encode_event(sealing.map_event(transition.decode_closed(body), 0, place, self._change))
         return self._change(body, place.at(f"message {message_id}"))
 
     def _outcome(self, outcome: bytes, event_id: int, place: Place) -> bytes:

@@ -76,6 +76,8 @@ class SealedStore:
                 or operation.unwritten
                 or operation.pieces
                 or operation.successor
+                or operation.posts
+                or operation.report
                 or (self._vault.has_codecs and (operation.posts or operation.report is not None))
             ):
                 break
@@ -111,6 +113,9 @@ class SealedStore:
         vault = self._vault
         work = Sealing(vault)
         sealed = Pass(work.seal, lambda data: len(data) >= vault.least).operation(operation, place)
+        if vault.has_codecs:
+            # Without pieces: what others are sent, they use, and this operation's run may be forgotten before.
+            sealed = Pass(work.seal_whole, lambda _: True).posts(sealed, place)
         if pieces := work.pieces():
             sealed = replace(sealed, pieces=(*operation.pieces, *pieces))
         if vault.has_codecs:
