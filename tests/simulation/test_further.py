@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
+
 import pytest
 
 from pledger.testing import Faults
@@ -14,8 +17,17 @@ SEEDS = {"memory": range(6), "sqlite": range(4), "postgres": range(2)}
 
 @pytest.mark.parametrize("store", SEEDS)
 @pytest.mark.parametrize("case", [*FURTHER, *ROLLING, *DEPENDING, *SHOP, *HANDED_OUT], ids=lambda case: case.name)
-def test_every_promise_holds(case: Case, store: str) -> None:
+def test_every_promise_holds(case: Case, store: str, record_property: Callable[[str, object], None]) -> None:
     if case.beside is not None and store != "sqlite":
         pytest.skip("a model has no transaction that a start could join")
+    hits: Counter[str] = Counter()
+    checked: Counter[str] = Counter()
+    seconds = steps = 0.0
     for seed in SEEDS[store]:
-        simulate(seed, Faults.swarm(seed, store), [case] * 2, store=store)
+        sim = simulate(seed, Faults.swarm(seed, store), [case] * 2, store=store)
+        hits += sim.hits
+        checked += sim.checked
+        seconds += sim.now_s
+        steps += sim.steps
+    told = {"store": store, "seeds": len(SEEDS[store]), "seconds": seconds, "steps": steps}
+    record_property("simulated", told | {"hits": dict(hits), "checked": dict(checked)})
