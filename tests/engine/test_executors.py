@@ -101,7 +101,7 @@ async def test_a_worker_of_another_queue_in_the_same_process_is_told(
         return await render("a frame")
 
     async with ledger.connect() as client:
-        monkeypatch.setattr(type(client.internals.store), "look_every_s", 3_600.0)
+        monkeypatch.setattr(type(client.internals.store._inner), "look_every_s", 3_600.0)
         async with (
             ledger.worker(client, film, lease=timedelta(hours=2)),
             ledger.worker(client, render, task_queue="gpu", lease=timedelta(hours=2)),

@@ -88,7 +88,7 @@ async def test_who_no_longer_hears_finds_what_is_to_be_done(
     """Every notification is lost, and the listeners with them: the safety poll is what is left."""
     monkeypatch.setattr(PostgresStore, "look_every_s", 0.2)
     async with fleet(server.url + "?schema=ledger") as _, connect(server.url + "?schema=ledger") as client:
-        store = client.internals.store
+        store = client.internals.store._inner
         assert isinstance(store, PostgresStore)
         deaf = {**store._sql, "notify": "SELECT $1::text, $2::text[]"}
         store._sql = store._committer._sql = deaf

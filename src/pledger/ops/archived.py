@@ -94,6 +94,7 @@ def _read(where: str, line: bytes, now: datetime) -> Description:
         None,
         first_run_id=run.chain_id,
         segment=run.segment,
+        history_length=known.last_event,
     )
     return Description(
         summary=summary,
