@@ -12,6 +12,9 @@ ARGS ?=
 PEERS ?=
 STORE ?= sqlite
 
+# Tests start thousands of processes, which would each compile all that they import.
+unexport PYTHONDONTWRITEBYTECODE
+
 # The first of these that runs and is new enough (a version manager's shim may exist and not run).
 PYTHON ?= $(firstword $(foreach python,python3 python python3.14 python3.13 python3.12 python3.11,\
 	$(shell $(python) -c 'import sys; sys.version_info >= (3, 11) and print("$(python)")' 2>/dev/null)))
@@ -56,7 +59,7 @@ clean:  ## remove what the other targets made
 $(STAMP): $(LOCK) pyproject.toml
 ifneq ($(shell command -v uv),)
 	uv venv --quiet --allow-existing --python '>=3.11' $(VENV)
-	uv pip install --quiet --python $(BIN)/python --require-hashes -r $(LOCK)
+	uv pip install --quiet --compile-bytecode --python $(BIN)/python --require-hashes -r $(LOCK)
 	uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
 else
 	@test -n '$(PYTHON)' || { echo 'No Python 3.11 or newer found. Install one, or uv: https://docs.astral.sh/uv/'; exit 1; }
