@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Self
 
+from examples.orders.worker import AWAY
+
 ROOT = Path(__file__).parents[2]
 
 #: Seconds from one kill to the next, drawn anew each time.
@@ -26,7 +28,7 @@ class Crew:
     """A fixed number of workers: one that is killed is replaced at once.
 
     environment: given to each of them. log: where they all write what they have to say. kills: so far. deserters: how
-    many ended by themselves.
+    many ended by themselves, but for those that found no server when they began.
     """
 
     size: int
@@ -74,8 +76,8 @@ class Crew:
             self.kills += 1
 
     def replace_deserters(self) -> None:
-        """Replace workers that ended without being killed. None should: each is a bug."""
+        """Replace workers that ended without being killed. None should once it has its ledger: each is a bug."""
         for place, worker in enumerate(self._workers):
             if worker.poll() is not None:
-                self.deserters += 1
+                self.deserters += worker.returncode != AWAY
                 self._workers[place] = self._hire()
