@@ -7,8 +7,8 @@ import importlib.util
 from collections.abc import Callable
 from typing import Final
 
-from pledger import activity, workflow
-from pledger.client import Client, connect
+from pledger import activity
+from pledger.client import connect
 
 
 def _has(owner: object, *names: str) -> Callable[[], bool]:
@@ -33,16 +33,13 @@ MISSING: Final[dict[str, Callable[[], bool]]] = {
     "DAGs": _is_there("pledger.dialects.dag"),
     "KPIs": _is_there("pledger.ops.kpis", "pledger.ops.kpi"),
     "codec chain": _takes(connect, "codecs"),
-    "dynamic signal handlers": _has(workflow, "set_signal_handler"),
     "effects": _takes(activity.defn, "readback"),
     "expressions in definitions": _is_there("pledger.dialects"),
     "sagas": _is_there("pledger.patterns.saga", "pledger.patterns.sagas"),
     "schedules": _is_there("pledger.ops.schedules"),
     "search": _is_there("pledger.ops.search"),
     "server": _is_there("pledger.server"),
-    "signal-with-start": _takes(Client.start_workflow, "start_signal"),
     "state machines": _is_there("pledger.dialects.fsm"),
-    "updates": _has(workflow, "update"),
 }
 
 

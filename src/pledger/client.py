@@ -5,28 +5,34 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Literal, Required, TypedDict, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, Required, TypedDict, TypeVar, Unpack, overload
 
-from pledger import errors
+from pledger import errors, starts
 from pledger.completions import Completions, check_token_keys
-from pledger.engine import listing, operators, pausing, starting
-from pledger.engine.ids import new_run_id
-from pledger.engine.port.answers import Answer, Existing, Started
-from pledger.engine.port.operations import IdConflictPolicy, StartRun
+from pledger.engine import listing, operators, pausing
+from pledger.engine.port.operations import IdConflictPolicy
 from pledger.engine.resetting import Repetition, ResetReapplyType
-from pledger.handle import QUERY_TIMEOUT, WorkflowHandle
-from pledger.history import payloads, transition
-from pledger.history.calls import encode_call
-from pledger.history.events import RunStarted
+from pledger.handle import QUERY_TIMEOUT, UpdateOptions, WorkflowHandle
+from pledger.history import payloads
+from pledger.history.events import UpdateAccepted
 from pledger.history.names import check_id
-from pledger.history.placement import Priority, override_rule, place
+from pledger.history.placement import Priority, override_rule
 from pledger.history.retry import is_whole
 from pledger.history.reuse import IdReusePolicy
-from pledger.history.times import DURATION_MAX, check_duration, in_words, milliseconds, utc
+from pledger.history.times import utc
 from pledger.interceptors import ClientOutboundInterceptor, Interceptor, StartWorkflowInput, checked, of_client
 from pledger.machine.definitions import WorkflowDefinition
 from pledger.machine.outside import refuse_in_workflow_code
+from pledger.updates import (
+    ACCEPT_TIMEOUT,
+    WithStartWorkflowOperation,
+    WorkflowUpdateHandle,
+    WorkflowUpdateStage,
+    check_update_id,
+    start_update,
+)
 from pledger.views import (
     CancelVerdict,
     DependencySummary,
@@ -49,6 +55,7 @@ from pledger.views import (
 
 if TYPE_CHECKING:
     from pledger.engine.connection import Connection
+    from pledger.machine.declaring import UpdateMethod
 
 __all__ = [
     "QUERY_TIMEOUT",
@@ -67,8 +74,11 @@ __all__ = [
     "ResetReapplyType",
     "ResetSummary",
     "RunSummary",
+    "WithStartWorkflowOperation",
     "WorkerSummary",
     "WorkflowHandle",
+    "WorkflowUpdateHandle",
+    "WorkflowUpdateStage",
     "connect",
 ]
 
@@ -125,6 +135,9 @@ class StartOptions(TypedDict, total=False):
     execution_timeout: timedelta | None
     priority: Priority | None
     connection: object
+    start_signal: Callable[..., Any] | str | None
+    start_signal_args: Sequence[Any]
+    start_signal_id: str | None
 
 
 class Client(Completions):
@@ -168,6 +181,9 @@ class Client(Completions):
         execution_timeout: timedelta | None = None,
         priority: Priority | None = None,
         connection: object | None = None,
+        start_signal: Callable[..., Any] | str | None = None,
+        start_signal_args: Sequence[Any] = (),
+        start_signal_id: str | None = None,
     ) -> WorkflowHandle[Any]:
         """Start a run; it is durable when this returns. The same id with the same input gives the same run.
 
@@ -179,6 +195,9 @@ class Client(Completions):
         and never if it is rolled back. A connection of psycopg 3, or a session or connection of SQLAlchemy 2 on
         psycopg; on SQLite the one of `client.connection()`. The handle is of use after the commit. A refused start
         leaves your transaction as it was.
+        start_signal: sent with the start, and handled before the first line of the run method. Where the id has an open
+        run that the start takes, that one gets it: either way it is sent once, or there is an error. start_signal_id:
+        as the `message_id` of `WorkflowHandle.signal`.
         Raises WorkflowAlreadyStartedError for another input under a taken id, UsageError for arguments that do not fit
         the workflow's parameters, PayloadError for those that cannot be kept, InvalidPolicyError for a timeout of 0 or
         less, UnknownWorkflowError when a worker of this process serves the queue and does not know the type.
@@ -191,6 +210,9 @@ class Client(Completions):
             "execution_timeout": execution_timeout,
             "priority": priority,
             "connection": connection,
+            "start_signal": start_signal,
+            "start_signal_args": start_signal_args,
+            "start_signal_id": start_signal_id,
         }
         if self._outbound is not None:
             return await self._outbound.start_workflow(StartWorkflowInput(workflow, args, options))
@@ -209,82 +231,30 @@ class Client(Completions):
         execution_timeout: timedelta | None = None,
         priority: Priority | None = None,
         connection: object | None = None,
+        start_signal: Callable[..., Any] | str | None = None,
+        start_signal_args: Sequence[Any] = (),
+        start_signal_id: str | None = None,
     ) -> WorkflowHandle[Any]:
         """What is left once the interceptors have had their say. headers: theirs, for the run."""
-        definition = None if isinstance(workflow, str) else WorkflowDefinition.of(workflow)
-        name = workflow if isinstance(workflow, str) else cast("WorkflowDefinition", definition).name
-        if not id:
-            raise errors.UsageError(f"workflow {name!r} needs an id: a name of yours for this piece of work")
-        name = check_id(name, "the name of a workflow")
-        id = check_id(id, f"the id of a run of workflow {name!r}")  # noqa: A001 - as above
-        task_queue = check_id(task_queue, f"the task queue of workflow {id!r}")
-        if priority is not None and not isinstance(priority, Priority):
-            raise errors.InvalidPolicyError(f"the priority of workflow {id!r} is {priority!r}; it must be a Priority")
-        if execution_timeout is not None:
-            what, or_none = f"execution_timeout of workflow {id!r} ({name})", "None for the deadline of the definition"
-            if check_duration(execution_timeout, what, or_none=or_none) <= timedelta(0):
-                raise errors.InvalidPolicyError(
-                    f"{what} is {in_words(execution_timeout)}; it must be more than 0, or {or_none}"
-                )
-        starting.check_known(self.internals, name, task_queue)
-        if connection is not None and id_conflict_policy is IdConflictPolicy.TERMINATE_EXISTING:
-            raise errors.UsageError(
-                f"workflow {id!r} ({name}): a run is not ended in a transaction of yours, where its worker would have "
-                "to wait for you. End it first, by handle.terminate(), or choose another id_conflict_policy"
-            )
-        internals = self.internals
-        encoded = encode_call(
-            None if definition is None else definition.signature,
-            args,
-            call=name,
-            what=f"the input of workflow {id!r} ({name})",
-            bytes_max=internals.payload_bytes_max,
+        beside = None
+        if start_signal is not None:
+            beside = starts.signal_beside(self, workflow, id, start_signal, start_signal_args, start_signal_id)
+        elif start_signal_args or start_signal_id is not None:
+            raise errors.UsageError(f"workflow {id!r}: start_signal_args and start_signal_id are of a start_signal")
+        call = starts.StartCall(
+            workflow=workflow,
+            args=args,
+            id=id,
+            task_queue=task_queue,
+            id_reuse_policy=id_reuse_policy,
+            id_conflict_policy=id_conflict_policy,
+            execution_timeout=execution_timeout,
+            priority=priority,
+            connection=connection,
+            headers=headers,
+            beside=beside,
         )
-        now_ms = await internals.now_ms()
-        limit = execution_timeout or (definition.deadline if definition is not None else None)
-        deadline_ms = None if limit is None else now_ms + milliseconds(min(limit, DURATION_MAX))
-        entropy = internals.entropy(26)
-        owner = None if definition is None else definition.owner
-        started = RunStarted(
-            name, encoded, entropy[:16], task_queue, deadline_ms, place(priority), owner, headers=headers
-        )
-        start = StartRun(
-            internals.namespace,
-            id,
-            new_run_id(now_ms, entropy[16:]),
-            name,
-            task_queue,
-            payloads.digest(encoded),
-            transition.encode_event(started),
-            now_ms,
-            id_reuse_policy,
-            id_conflict_policy,
-        )
-        if connection is not None:
-            return self._joined(start, await internals.store.join(connection, start), definition)
-        answer = await starting.start(internals, start, started)
-        if isinstance(answer, Started):
-            return WorkflowHandle(self, id, start.run_id, definition, answer.run_key, answer.chain_key, is_new=True)
-        assert isinstance(answer, Existing)
-        existing = answer.run
-        if answer.decision == "use":
-            keys = (existing.run_key, existing.chain_key)
-            return WorkflowHandle(self, id, existing.chain_id, definition, *keys, is_new=False)
-        if answer.decision == "terminate":
-            with contextlib.suppress(errors.RunClosedError):  # it may end by itself meanwhile
-                await self.handle(id, run_id=existing.run_id).terminate("replaced by a new run of the same workflow id")
-            return await self._start(
-                workflow,
-                args,
-                headers,
-                id=id,
-                task_queue=task_queue,
-                id_reuse_policy=IdReusePolicy.ALLOW_DUPLICATE,
-                id_conflict_policy=id_conflict_policy,
-                execution_timeout=execution_timeout,
-                priority=priority,
-            )
-        raise starting.taken(start, existing)
+        return await starts.start(self, call)
 
     @overload
     async def execute_workflow(
@@ -295,6 +265,57 @@ class Client(Completions):
     async def execute_workflow(self, workflow: Any, *args: Any, **options: Any) -> Any:
         """Start a run and wait for its result; options as in `start_workflow`."""
         return await (await self.start_workflow(workflow, *args, **options)).result()
+
+    @overload
+    async def execute_update_with_start_workflow(
+        self,
+        update: UpdateMethod[Any, ..., Coroutine[Any, Any, T]],
+        *args: Any,
+        start_workflow_operation: WithStartWorkflowOperation[Any],
+        **options: Unpack[UpdateOptions],
+    ) -> T: ...
+    @overload
+    async def execute_update_with_start_workflow(
+        self,
+        update: Callable[..., Any] | str,
+        *args: Any,
+        start_workflow_operation: WithStartWorkflowOperation[Any],
+        **options: Unpack[UpdateOptions],
+    ) -> Any: ...
+    async def execute_update_with_start_workflow(self, update: Any, *args: Any, **options: Any) -> Any:
+        """As `start_update_with_start_workflow`, and wait for what the update's handler returns."""
+        sent: WorkflowUpdateHandle[Any] = await self.start_update_with_start_workflow(
+            update, *args, wait_for_stage=WorkflowUpdateStage.COMPLETED, **options
+        )
+        return await sent.result()
+
+    async def start_update_with_start_workflow(
+        self,
+        update: Callable[..., Any] | str,
+        *args: Any,
+        start_workflow_operation: WithStartWorkflowOperation[Any],
+        wait_for_stage: WorkflowUpdateStage,
+        id: str | None = None,  # noqa: A002 - the field's name for it
+        timeout: timedelta = ACCEPT_TIMEOUT,
+    ) -> WorkflowUpdateHandle[Any]:
+        """Start a run, or find the open one of its id, and send it an update. In a new run the update is handled before
+        the first line of the run method.
+
+        The run stays, whatever becomes of the update: `start_workflow_operation.workflow_handle()` has its handle.
+        Raises what `start_workflow` and `WorkflowHandle.start_update` raise.
+        """
+        operation = start_workflow_operation
+        operation.use()
+        call = starts.StartCall(workflow=operation.workflow, args=operation.args, **operation.options)
+        handle = WorkflowHandle[Any](self, call.id, None, call.definition)
+        name, encoded, signature = handle._message(  # noqa: SLF001 - a part of the same face
+            "update", update, args
+        )
+        update_id = check_update_id(self.internals, id, name, call.id)
+        sent = UpdateAccepted(name, encoded, update_id)
+        handle = await starts.start(self, replace(call, beside=starts.update_beside(sent)))
+        operation.started(handle)
+        return await start_update(self, handle, sent, signature, stage=wait_for_stage, timeout=timeout, is_known=True)
 
     def handle(
         self, workflow_id: str, *, run_id: str | None = None, workflow: Callable[..., Any] | type | None = None
@@ -460,12 +481,3 @@ class Client(Completions):
         return utc(await self.internals.now_ms())
 
     # Inside -----------------------------------------------------------------------------------------------------------
-
-    def _joined(self, start: StartRun, answer: Answer, definition: WorkflowDefinition | None) -> WorkflowHandle[Any]:
-        """What came of a start in a user's transaction. Its keys are not told: they count once it is committed."""
-        if isinstance(answer, Started):
-            return WorkflowHandle(self, start.workflow_id, start.run_id, definition, is_new=True)
-        assert isinstance(answer, Existing)
-        if answer.decision != "use":
-            raise starting.taken(start, answer.run)
-        return WorkflowHandle(self, start.workflow_id, answer.run.chain_id, definition, is_new=False)

@@ -10,7 +10,10 @@
     │   ├── WorkerLostError         the worker died with an attempt in flight: outcome unknown
     │   ├── CancelledError          the run or the activity was cancelled
     │   ├── TerminatedError         an operator ended the run at once
-    │   └── WorkflowFailedError     what `handle.result()` raises for a run that failed; its cause says why
+    │   ├── WorkflowFailedError     what `handle.result()` raises for a run that failed; its cause says why
+    │   └── UpdateFailedError       an update without a result; its cause says why
+    │       ├── UpdateRejectedError     the run did not take it, and nothing of it is recorded
+    │       └── UpdateUnfinishedError   the run ended before the update's handler did
     ├── DeterminismError            workflow code that cannot be replayed
     │   ├── NondeterminismError     the code asks for something else than what is recorded
     │   ├── ForbiddenCallError      the code called what only an activity may call
@@ -25,8 +28,10 @@
     │   ├── WorkflowAlreadyStartedError, WorkflowNotFoundError, RunClosedError
     │   ├── NoLongerKeptError       retention has removed what is asked for
     │   ├── InboxFullError          too many messages wait for the run: try again later
-    │   ├── UnknownSignalError, UnknownQueryError, UnknownWorkflowError, UnknownActivityError
+    │   ├── UnknownSignalError, UnknownQueryError, UnknownUpdateError
+    │   ├── UnknownWorkflowError, UnknownActivityError
     │   ├── QueryFailedError
+    │   ├── UpdateConflictError     the id belongs to an update with other arguments
     │   ├── InvalidFilterError
     │   ├── SecretError             a secret that is nowhere, or where it must not be
     │   ├── TokenError              a token that completes no activity, and what was refused with it
@@ -96,7 +101,12 @@ __all__ = [
     "UnknownActivityError",
     "UnknownQueryError",
     "UnknownSignalError",
+    "UnknownUpdateError",
     "UnknownWorkflowError",
+    "UpdateConflictError",
+    "UpdateFailedError",
+    "UpdateRejectedError",
+    "UpdateUnfinishedError",
     "UsageError",
     "WorkerLostError",
     "WorkflowAlreadyStartedError",
@@ -268,6 +278,25 @@ class WorkflowFailedError(FailureError):
         self.status = status
 
 
+class UpdateFailedError(FailureError):
+    """An update has no result. `__cause__` is what its handler raised. update_id: under which it was sent."""
+
+    def __init__(self, message: str = "", *, update_id: str = "", workflow_id: str = "", run_id: str = "") -> None:
+        super().__init__(message)
+        self.update_id = update_id
+        self.workflow_id = workflow_id
+        self.run_id = run_id
+
+
+class UpdateRejectedError(UpdateFailedError):
+    """The run did not take the update: its validator raised, which is the cause, or its arguments do not fit. Nothing
+    of it is recorded, so that it may be sent again under the same id."""
+
+
+class UpdateUnfinishedError(UpdateFailedError):
+    """The run ended before the handler of the update did, which was accepted: how far it got is in the history."""
+
+
 # Determinism ----------------------------------------------------------------------------------------------------------
 
 
@@ -428,6 +457,18 @@ class UnknownSignalError(UsageError):
 
 class UnknownQueryError(UsageError):
     """The workflow has no such query."""
+
+
+class UnknownUpdateError(UsageError):
+    """The workflow has no such update, or the run knows none of that id."""
+
+
+class UpdateConflictError(UsageError):
+    """The run has accepted an update of this id with another name or other arguments."""
+
+    def __init__(self, message: str = "", *, update_id: str = "") -> None:
+        super().__init__(message)
+        self.update_id = update_id
 
 
 class UnknownWorkflowError(UsageError):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypedDict, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypedDict, TypeVar, Unpack, cast, overload
 
 from pledger import errors
 from pledger.engine import asking, blocks, completing, ending, pausing, resetting
@@ -29,7 +29,15 @@ from pledger.interceptors import (
     SignalWorkflowInput,
     TerminateWorkflowInput,
 )
-from pledger.machine.definitions import WorkflowDefinition, handler_name
+from pledger.machine.definitions import WorkflowDefinition
+from pledger.machine.handlers import Handler, Kind, handler_name, mark_of
+from pledger.updates import (
+    ACCEPT_TIMEOUT,
+    WorkflowUpdateHandle,
+    WorkflowUpdateStage,
+    check_update_id,
+    start_update,
+)
 from pledger.views import (
     CancelVerdict,
     DependencySummary,
@@ -47,8 +55,27 @@ from pledger.views import (
 if TYPE_CHECKING:
     from pledger.client import Client
     from pledger.engine.connection import Connection
+    from pledger.machine.declaring import UpdateMethod
 
 T = TypeVar("T")
+R = TypeVar("R")
+
+
+class UpdateOptions(TypedDict, total=False):
+    """How an update is sent, see `WorkflowHandle.start_update`."""
+
+    id: str | None
+    timeout: timedelta
+
+
+_UNKNOWN: Final[dict[Kind, type[errors.UsageError]]] = {
+    "signal": errors.UnknownSignalError,
+    "query": errors.UnknownQueryError,
+    "update": errors.UnknownUpdateError,
+}
+_A: Final[dict[Kind, str]] = {"signal": "a signal", "query": "a query", "update": "an update"}
+#: How the names begin that no user's message has.
+RESERVED: Final = "pledger:"
 
 #: How long a query waits for a worker to answer.
 QUERY_TIMEOUT: Final = timedelta(seconds=10)
@@ -181,13 +208,8 @@ class WorkflowHandle(Generic[T]):
             await self._signal(signal, args, message_id)
 
     async def _signal(self, signal: Callable[..., Any] | str, args: tuple[Any, ...], message_id: str | None) -> None:
-        name, encoded = self._message("signal", signal, args)
-        if message_id is not None:
-            what_for = f"the message_id of signal {name!r} to workflow {self.workflow_id!r}"
-            message_id = check_id(message_id, what_for)
-            if not message_id:
-                raise errors.UsageError(f"{what_for} is empty, and names nothing: give one of your own, or None")
-        await self._send("signal", name, encoded, message_id)
+        name, encoded, _ = self._message("signal", signal, args)
+        await self._send("signal", name, encoded, self._message_id(name, message_id))
 
     async def query(self, query: Callable[..., Any] | str, *args: Any, timeout: timedelta = QUERY_TIMEOUT) -> Any:
         """Ask the run; it is answered from its present state by the worker that holds it.
@@ -200,7 +222,7 @@ class WorkflowHandle(Generic[T]):
         return await self._query(query, args, timeout)
 
     async def _query(self, query: Callable[..., Any] | str, args: tuple[Any, ...], timeout: timedelta) -> Any:
-        name, encoded = self._message("query", query, args)
+        name, encoded, signature = self._message("query", query, args)
         answer = None
         while answer is None:  # it may leave memory or change its owner while it is asked
             row = await self._current()
@@ -213,8 +235,56 @@ class WorkflowHandle(Generic[T]):
             if row.blocked is not None:
                 raise blocks.to_error(row.blocked, row.workflow_id, row.workflow_type, row.run_id)
             answer = await asking.ask(self._connection, row, name, encoded, timeout)
-        handler = self._definition.queries.get(name) if self._definition is not None else None
-        return payloads.decode(answer) if handler is None else handler.signature.decode_result(answer)
+        return payloads.decode(answer) if signature is None else signature.decode_result(answer)
+
+    @overload
+    async def execute_update(
+        self, update: UpdateMethod[Any, ..., Coroutine[Any, Any, R]], *args: Any, **options: Unpack[UpdateOptions]
+    ) -> R: ...
+    @overload
+    async def execute_update(
+        self, update: Callable[..., Any] | str, *args: Any, **options: Unpack[UpdateOptions]
+    ) -> Any: ...
+    async def execute_update(self, update: Any, *args: Any, **options: Any) -> Any:
+        """Send an update, as `start_update` does, and wait for what its handler returns."""
+        sent: WorkflowUpdateHandle[Any] = await self.start_update(
+            update, *args, wait_for_stage=WorkflowUpdateStage.COMPLETED, **options
+        )
+        return await sent.result()
+
+    async def start_update(
+        self,
+        update: Callable[..., Any] | str,
+        *args: Any,
+        wait_for_stage: WorkflowUpdateStage,
+        id: str | None = None,  # noqa: A002 - the field's name for it
+        timeout: timedelta = ACCEPT_TIMEOUT,
+    ) -> WorkflowUpdateHandle[Any]:
+        """Send an update, and return once it has come so far.
+
+        update: the decorated method (`Order.add_item`), or its name. id: a name of yours for the update; the same id
+        gives the same outcome however often it is sent, for as long as the run is known. timeout: until it is
+        accepted. Raises UpdateRejectedError (nothing of it is recorded), UpdateConflictError when the id belongs to an
+        update with other arguments, UnknownUpdateError, RunClosedError, RunBlockedError, and NoWorkerError after
+        `timeout`.
+        """
+        name, encoded, signature = self._message("update", update, args)
+        sent = events.UpdateAccepted(name, encoded, check_update_id(self._connection, id, name, self.workflow_id))
+        return await start_update(
+            self._client, self, sent, signature, stage=wait_for_stage, timeout=timeout, is_known=id is not None
+        )
+
+    def get_update_handle(
+        self,
+        id: str,  # noqa: A002 - as above
+        *,
+        update: Callable[..., Any] | str | None = None,
+    ) -> WorkflowUpdateHandle[Any]:
+        """A handle on an update that was sent elsewhere. update: its method, so that what it returns comes back as the
+        annotated type. Nothing is asked of the store yet."""
+        check_id(id, f"the id of an update of workflow {self.workflow_id!r}")
+        known = None if update is None or isinstance(update, str) else payloads.Signature.of(update, skip_self=True)
+        return WorkflowUpdateHandle(self._client, id, self, signature=known)
 
     async def cancel(self, reason: str = "") -> CancelVerdict:
         """Ask the run to stop: CancelledError is raised in its code, which may clean up. Durable when this returns.
@@ -437,29 +507,58 @@ class WorkflowHandle(Generic[T]):
             damage = error
         return History(identity_of(row), tuple(found), damage)
 
-    def _message(self, kind: str, what: Callable[..., Any] | str, args: tuple[Any, ...]) -> tuple[str, bytes]:
-        """Name and encoded arguments of a signal or query, checked as far as this process knows the workflow."""
-        name = what if isinstance(what, str) else handler_name(what, "signal" if kind == "signal" else "query")
-        unknown = errors.UnknownSignalError if kind == "signal" else errors.UnknownQueryError
+    def _message_id(self, name: str, given: str | None) -> str | None:
+        """The id that a signal is given. Raises UsageError."""
+        if given is None:
+            return None
+        what_for = f"the message_id of signal {name!r} to workflow {self.workflow_id!r}"
+        if not check_id(given, what_for):
+            raise errors.UsageError(f"{what_for} is empty, and names nothing: give one of your own, or None")
+        return given
+
+    async def _send_beside_start(self, signal: events.SignalReceived, *, keep_id: bool) -> None:
+        """The signal of a start that has found this run."""
+        await self._send("signal", signal.name, signal.args, signal.message_id, keep_id=keep_id)
+
+    def _message(
+        self, kind: Kind, what: Callable[..., Any] | str, args: tuple[Any, ...]
+    ) -> tuple[str, bytes, payloads.Signature | None]:
+        """Name, encoded arguments and handler's signature of a message, checked as far as this process knows the
+        workflow."""
+        name = what if isinstance(what, str) else handler_name(what, kind)
+        unknown = _UNKNOWN[kind]
         if name is None:
-            raise unknown(f"{what!r} is not a {kind}: decorate the method with @workflow.{kind}")
-        name = check_id(name, f"the name of a {kind} to workflow {self.workflow_id!r}")
-        definition = self._definition
-        handler = None
-        if definition is not None:
-            known = definition.signals if kind == "signal" else definition.queries
-            handler = known.get(name)
-            if handler is None:
-                names = ", ".join(sorted(known)) or "none"
-                raise unknown(f"workflow {definition.name!r} has no {kind} {name!r}; it has: {names}")
+            dynamic = "; a dynamic one is called by the name that it is to get" if mark_of(what) is not None else ""
+            raise unknown(f"{what!r} is not {_A[kind]}: decorate the method with @workflow.{kind}{dynamic}")
+        name = check_id(name, f"the name of {_A[kind]} to workflow {self.workflow_id!r}")
+        if name.startswith(RESERVED):
+            raise errors.UsageError(
+                f"no {kind} is called {name!r}: names that begin with {RESERVED!r} are Pledger's own"
+            )
+        handler = self._handler(kind, name)
         signature = handler.signature if handler is not None else None
         if signature is None and not isinstance(what, str):
             signature = payloads.Signature.of(what, skip_self=True)
         what_for = f"the {kind} {name!r} to workflow {self.workflow_id!r}"
         bytes_max = self._connection.payload_bytes_max
-        return name, encode_call(signature, args, call=name, what=what_for, bytes_max=bytes_max)
+        return name, encode_call(signature, args, call=name, what=what_for, bytes_max=bytes_max), signature
 
-    async def _send(self, kind: str, name: str, body: bytes, message_id: str | None) -> None:
+    def _handler(self, kind: Kind, name: str) -> Handler | None:
+        """The definition's, as far as it is known. Raises UnknownSignalError and its like where it has none, and no run
+        of it can have one."""
+        definition = self._definition
+        if definition is None:
+            return None
+        known = definition.handlers.named[kind]
+        handler = known.get(name)
+        if handler is None and not definition.handlers.may_take(kind, name):
+            names = ", ".join(sorted(known)) or "none"
+            raise _UNKNOWN[kind](f"workflow {definition.name!r} has no {kind} {name!r}; it has: {names}")
+        # The code may have set another one in its place.
+        return None if definition.handlers.sets_more else handler
+
+    async def _send(self, kind: str, name: str, body: bytes, message_id: str | None, *, keep_id: bool = True) -> None:
+        """keep_id: of a message_id that is given, whether it is the sender's own."""
         connection = self._connection
         run_key = self._run_key or (await self._row()).run_key
         operation = Send(
@@ -469,7 +568,7 @@ class WorkflowHandle(Generic[T]):
             name,
             body,
             await connection.now_ms(),
-            message_id is not None,
+            message_id is not None and keep_id,
             connection.session_keys(),
             inbox_room(kind),
         )

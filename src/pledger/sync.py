@@ -28,7 +28,10 @@ from pledger.client import (
     ResetPlan,
     ResetReapplyType,
     RunSummary,
+    WithStartWorkflowOperation,
     WorkflowHandle,
+    WorkflowUpdateHandle,
+    WorkflowUpdateStage,
     connect,
 )
 from pledger.completions import TOKEN_KEEP
@@ -128,6 +131,33 @@ class SyncClient:
 
     def execute_workflow(self, workflow: Callable[..., Any] | type | str, *args: Any, **options: Any) -> Any:
         return self.start_workflow(workflow, *args, **options).result()
+
+    def start_update_with_start_workflow(
+        self,
+        update: Callable[..., Any] | str,
+        *args: Any,
+        start_workflow_operation: WithStartWorkflowOperation[Any],
+        **options: Any,
+    ) -> SyncUpdateHandle:
+        sent = self._client.start_update_with_start_workflow(
+            update, *args, start_workflow_operation=start_workflow_operation, **options
+        )
+        return SyncUpdateHandle(self, self._wait(sent))
+
+    def execute_update_with_start_workflow(
+        self,
+        update: Callable[..., Any] | str,
+        *args: Any,
+        start_workflow_operation: WithStartWorkflowOperation[Any],
+        **options: Any,
+    ) -> Any:
+        return self.start_update_with_start_workflow(
+            update,
+            *args,
+            start_workflow_operation=start_workflow_operation,
+            wait_for_stage=WorkflowUpdateStage.COMPLETED,
+            **options,
+        ).result()
 
     def handle(self, workflow_id: str, **options: Any) -> SyncHandle:
         return SyncHandle(self, self._client.handle(workflow_id, **options))
@@ -277,6 +307,18 @@ class SyncHandle:
     def query(self, query: Callable[..., Any] | str, *args: Any, **options: Any) -> Any:
         return self._wait(self._handle.query(query, *args, **options))
 
+    def start_update(
+        self, update: Callable[..., Any] | str, *args: Any, wait_for_stage: WorkflowUpdateStage, **options: Any
+    ) -> SyncUpdateHandle:
+        sent = self._handle.start_update(update, *args, wait_for_stage=wait_for_stage, **options)
+        return SyncUpdateHandle(self._client, self._wait(sent))
+
+    def execute_update(self, update: Callable[..., Any] | str, *args: Any, **options: Any) -> Any:
+        return self.start_update(update, *args, wait_for_stage=WorkflowUpdateStage.COMPLETED, **options).result()
+
+    def get_update_handle(self, id: str, **options: Any) -> SyncUpdateHandle:  # noqa: A002 - the field's name for it
+        return SyncUpdateHandle(self._client, self._handle.get_update_handle(id, **options))
+
     def cancel(self, reason: str = "") -> CancelVerdict:
         verdict: CancelVerdict = self._wait(self._handle.cancel(reason))
         return verdict
@@ -317,6 +359,29 @@ class SyncHandle:
     def history(self) -> History:
         history: History = self._wait(self._handle.history())
         return history
+
+
+class SyncUpdateHandle:
+    """A `WorkflowUpdateHandle` whose calls block."""
+
+    def __init__(self, client: SyncClient, handle: WorkflowUpdateHandle[Any]) -> None:
+        self._handle = handle
+        self._wait = client._wait  # noqa: SLF001 - the other half of one facade
+
+    @property
+    def id(self) -> str:
+        return self._handle.id
+
+    @property
+    def workflow_id(self) -> str:
+        return self._handle.workflow_id
+
+    @property
+    def workflow_run_id(self) -> str | None:
+        return self._handle.workflow_run_id
+
+    def result(self, *, wait_while_blocked: bool = False) -> Any:
+        return self._wait(self._handle.result(wait_while_blocked=wait_while_blocked))
 
 
 @overload

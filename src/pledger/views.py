@@ -16,6 +16,8 @@ from pledger.engine.callbacks import in_callback
 from pledger.engine.port.circuit import Dependency, Phase
 from pledger.engine.port.pauses import Pause, PauseKind
 from pledger.engine.port.records import (
+    SIGNAL_HANDLED_LATER,
+    SIGNAL_NOT_HANDLED,
     AttemptRecord,
     LimitRow,
     Message,
@@ -28,7 +30,7 @@ from pledger.engine.port.records import (
     TaskRow,
 )
 from pledger.engine.resetting import Draft, Repetition
-from pledger.history import payloads, view
+from pledger.history import failures, payloads, view
 from pledger.history.events import SignalReceived
 from pledger.history.placement import LimitRule
 from pledger.history.state import OpenPhase, RunState
@@ -305,6 +307,21 @@ class Description:
         """The phases and named waits whose deadline has passed, the outermost first."""
         now_ms = round(self.now.timestamp() * 1000)
         return tuple(each for each in self.state.phases.values() if each.is_overdue(now_ms))
+
+    @property
+    def buffered(self) -> tuple[HistoryEvent, ...]:
+        """Signals of an open run that no handler has taken so far, in order: they are kept for one that its code may
+        still set. Why each was not taken is in `attempts`."""
+        if self.summary.closed is not None:
+            return ()
+        waiting: set[int] = set()
+        for record in self.attempts:
+            kind = None if record.failure is None else failures.decode(record.failure)
+            if kind is not None and kind.type == SIGNAL_NOT_HANDLED and kind.attributes:
+                waiting.add(record.event_id)
+            elif kind is not None and kind.type == SIGNAL_HANDLED_LATER:
+                waiting.discard(record.event_id)
+        return tuple(each for each in self.history.events if each.event_id in waiting)
 
 
 @dataclass(frozen=True, slots=True)

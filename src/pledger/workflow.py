@@ -1,6 +1,6 @@
 """Workflows: what their code may use. Imported as `from pledger import workflow`.
 
-A workflow is an async function, or a class where there are signals and queries:
+A workflow is an async function, or a class where there are signals, queries and updates:
 
     @workflow.defn
     async def greet(name: str) -> str:
@@ -35,12 +35,12 @@ from pledger.machine import continuing, guards, interception
 from pledger.machine.callers import caller_name
 from pledger.machine.context import ActivityHandle, RunContext, check_is_verdict, current, required, schedule_call
 from pledger.machine.continuing import ContinueAsNewError
+from pledger.machine.declaring import UpdateMethod, query, signal, update
 from pledger.machine.definitions import (
     ActivityDefinition,
     CancellationType,
     StepOptions,
     define_workflow,
-    mark_handler,
     mark_init,
 )
 from pledger.machine.family import (
@@ -51,7 +51,24 @@ from pledger.machine.family import (
     ParentClosePolicy,
     start_child,
 )
+from pledger.machine.handlers import HandlerUnfinishedPolicy, mark
 from pledger.machine.logs import ReplayAwareLogger
+from pledger.machine.own_handlers import (
+    UpdateInfo,
+    current_update_info,
+    get_dynamic_query_handler,
+    get_dynamic_signal_handler,
+    get_dynamic_update_handler,
+    get_query_handler,
+    get_signal_handler,
+    get_update_handler,
+    set_dynamic_query_handler,
+    set_dynamic_signal_handler,
+    set_dynamic_update_handler,
+    set_query_handler,
+    set_signal_handler,
+    set_update_handler,
+)
 from pledger.machine.phases import Phase, described, phase, set_phase
 from pledger.machine.races import Race, Racer, first_of
 from pledger.machine.scopes import Deadline, Scope, deadline, scope, shield
@@ -69,6 +86,7 @@ __all__ = [
     "ContinueAsNewError",
     "Deadline",
     "ExternalWorkflowHandle",
+    "HandlerUnfinishedPolicy",
     "IdReusePolicy",
     "Info",
     "ParentClosePolicy",
@@ -77,17 +95,26 @@ __all__ = [
     "Race",
     "Racer",
     "Scope",
+    "UpdateInfo",
+    "UpdateMethod",
     "all_handlers_finished",
     "as_completed",
     "checkpoint",
     "continue_as_new",
+    "current_update_info",
     "deadline",
     "defn",
     "deprecate_patch",
     "execute_activity",
     "execute_child_workflow",
     "first_of",
+    "get_dynamic_query_handler",
+    "get_dynamic_signal_handler",
+    "get_dynamic_update_handler",
     "get_external_workflow_handle",
+    "get_query_handler",
+    "get_signal_handler",
+    "get_update_handler",
     "in_workflow",
     "info",
     "init",
@@ -99,7 +126,13 @@ __all__ = [
     "random",
     "run",
     "scope",
+    "set_dynamic_query_handler",
+    "set_dynamic_signal_handler",
+    "set_dynamic_update_handler",
     "set_phase",
+    "set_query_handler",
+    "set_signal_handler",
+    "set_update_handler",
     "shield",
     "signal",
     "sleep",
@@ -107,6 +140,7 @@ __all__ = [
     "start_child_workflow",
     "time",
     "unsafe",
+    "update",
     "uuid4",
     "wait",
     "wait_condition",
@@ -168,7 +202,7 @@ def defn(
 
 def run(fn: F) -> F:
     """The method that is the workflow."""
-    mark_handler(fn, "run", None)
+    mark(fn, "run", None)
     return fn
 
 
@@ -176,35 +210,6 @@ def init(fn: F) -> F:
     """On `__init__`: it takes the workflow's arguments, so that they are there when the first signal is handled."""
     mark_init(fn)
     return fn
-
-
-@overload
-def signal(fn: F, /) -> F: ...
-@overload
-def signal(*, name: str | None = None) -> Callable[[F], F]: ...
-def signal(fn: Any = None, /, *, name: str | None = None) -> Any:
-    """A method that takes a message. Plain, or async: then it runs beside the run method, which should wait for
-    `all_handlers_finished` before it returns."""
-
-    def decorate(found: F) -> F:
-        mark_handler(found, "signal", name)
-        return found
-
-    return decorate if fn is None else decorate(fn)
-
-
-@overload
-def query(fn: F, /) -> F: ...
-@overload
-def query(*, name: str | None = None) -> Callable[[F], F]: ...
-def query(fn: Any = None, /, *, name: str | None = None) -> Any:
-    """A plain method that answers from the present state. It may not act, wait or draw."""
-
-    def decorate(found: F) -> F:
-        mark_handler(found, "query", name)
-        return found
-
-    return decorate if fn is None else decorate(fn)
 
 
 # Activities -----------------------------------------------------------------------------------------------------------
@@ -672,7 +677,8 @@ async def wait_condition(
 
 
 def all_handlers_finished() -> bool:
-    """Whether no async signal handler is at work. A run that ends drops what they had still to do, with a warning:
+    """Whether no async handler of a signal or an update is at work. A run that ends drops what they had still to do,
+    with a warning:
 
     await workflow.wait_condition(workflow.all_handlers_finished)
     """

@@ -134,7 +134,7 @@ class Jobs:
     async def start(self) -> None:
         await self.job(1)
 
-    @workflow.signal
+    @workflow.update
     async def resume(self) -> None:
         if self.running == 0:
             await self.job(2)
@@ -153,14 +153,12 @@ async def job(number: int) -> None: ...
 
 
 @CACHES
-async def test_RPL_03_a_message_is_not_replayed_ahead_of_the_completion_before_it(ledger: Ledger, cached: int) -> None:
-    """The case has an update where this has a signal: the order of the record is the only order for both."""
+async def test_RPL_03_an_update_is_not_replayed_ahead_of_the_completion_before_it(ledger: Ledger, cached: int) -> None:
     async with ledger.connect() as client, ledger.worker(client, Jobs, job, max_cached_runs=cached):
         handle = await client.start_workflow(Jobs, id="order-1")
         await handle.signal(Jobs.start)
         await until(lambda: _done(handle, 1))
-        await handle.signal(Jobs.resume)
-        await until(lambda: _done(handle, 2))
+        await handle.execute_update(Jobs.resume)
         await handle.signal(Jobs.finish)
         assert await handle.result() == "over"
         history = await handle.history()
@@ -169,7 +167,8 @@ async def test_RPL_03_a_message_is_not_replayed_ahead_of_the_completion_before_i
     message = [at for at, each in enumerate(history.events) if each.attributes.get("name") == "resume"]
     assert first < message[0] < second
     assert steps_of(recorded_commands(history)) == [("job", [1]), ("job", [2])]
-    # Job 2 is asked for by the message, in the same place, however often it is replayed.
+    assert found.count("UpdateCompleted") == 1
+    # Job 2 is asked for by the update, in the same place, however often it is replayed.
     for _ in range(10):
         assert asked_again(history, Jobs) == recorded_commands(history)
         assert replay(history, Jobs) == len(history.events)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from pledger.engine.port.operations import Release
 from pledger.engine.port.verbs import Store
 from pledger.errors import WorkflowNotFoundError
-from tests.conformance.harness import NOW, Clock, open_requests, open_session, owned_run
+from tests.conformance.harness import NOW, Clock, claim, open_requests, open_session, owned_run, write
 
 
 async def test_a_question_is_answered_once_and_taken_once(store: Store) -> None:
@@ -60,3 +61,22 @@ async def test_a_question_to_nobody(store: Store) -> None:
         await store.ask(77, "query", "status", b"[]", NOW)
     await store.answer_request(77, b"1", None)
     assert await store.take_answer(77) is None
+
+
+async def test_an_answer_counts_only_from_who_owns_the_run(store: Store) -> None:
+    session = await open_session(store)
+    run = await owned_run(store, session)
+    keys = [await store.ask(run.run_key, "update", name, b"[]", NOW + 1_000) for name in ("a", "b")]
+    await store.answer_request(keys[0], b"1", None, run.fence - 1)
+    await store.answer_request(keys[1], b"2", None, run.fence)
+    assert [each.request_key for each in await open_requests(store, run.run_key)] == keys[:1]
+    # Another one has it now: what the first one says comes too late.
+    await write(store, Release(run.run_key, run.fence, 0))
+    [taken] = await claim(store, await open_session(store))
+    assert taken.fence > run.fence
+    await store.answer_request(keys[0], None, b"refused", run.fence)
+    assert await store.take_answer(keys[0]) is None
+    await store.answer_request(keys[0], b"3", None, taken.fence)
+    answered = await store.take_answer(keys[0])
+    assert answered is not None
+    assert (answered.answer, answered.failure) == (b"3", None)

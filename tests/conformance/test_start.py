@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pledger.engine.port.answers import Existing, Reply, Started, decide_start
-from pledger.engine.port.operations import Append, IdConflictPolicy, IdReusePolicy, Send
+from pledger.engine.port.operations import Append, FirstMessage, IdConflictPolicy, IdReusePolicy, Send
 from pledger.engine.port.verbs import Store
 from pledger.history.transition import CHAIN_START
 from tests.conformance.harness import (
@@ -32,6 +32,29 @@ async def test_an_ownerless_start_waits_with_its_first_message(store: Store) -> 
     assert (run.started_ms, run.closed_ms, run.claims, run.blocked) == (NOW, None, 0, None)
     [message] = await store.read_inbox(run.chain_key)
     assert (message.kind, message.body, message.sent_ms, message.verdict) == ("start", b"started", NOW, None)
+
+
+@pytest.mark.parametrize("keep_id", [True, False])
+async def test_what_is_sent_with_a_start_stands_behind_it(store: Store, keep_id: bool) -> None:
+    beside = FirstMessage("m-1", "note", b"[1]", keep_id)
+    run = await ownerless_run(store, beside=beside)
+    first, second = await store.read_inbox(run.chain_key)
+    assert (first.kind, second.kind) == ("start", "signal")
+    assert (second.message_id, second.name, second.body, second.sent_ms) == ("m-1", "note", b"[1]", NOW)
+    # A start that finds a run sends it nothing.
+    assert isinstance(await write(store, start(beside=FirstMessage("m-2", "note", b"[2]"))), Existing)
+    assert len(await store.read_inbox(run.chain_key)) == 2
+    [taken] = await claim(store, await open_session(store))
+    consumed = [(first.message_key, 1), (second.message_key, 2)]
+    assert await write(store, append(taken, consumed=consumed)) is Reply.WON
+    assert await store.read_inbox(run.chain_key) == []
+    known = await store.read_message(run.chain_key, "m-1")
+    assert (known is not None and known.verdict == "delivered") == keep_id
+
+
+async def test_a_start_that_is_born_has_what_was_sent_with_it_in_its_first_transition(store: Store) -> None:
+    run = await owned_run(store, await open_session(store), beside=FirstMessage("m-1", "note", b"[1]"))
+    assert await store.read_inbox(run.chain_key) == []
 
 
 async def test_an_owned_start_is_born_with_its_first_transition(store: Store) -> None:

@@ -253,6 +253,7 @@ class _Clerk:
         self._kept = dict.fromkeys(
             ("started", "signal", "refused", "cancel", "terminated", "outcome", "offered", "completed"), 0
         )
+        self._kept = dict.fromkeys(("started", "signal", "refused", "cancel", "terminated", "outcome", "updated"), 0)
 
     def __call__(self, _: str) -> None:
         journal = self._journal
@@ -262,6 +263,7 @@ class _Clerk:
             "refused": journal.refused,
             "cancel": [list(each) for each in journal.cancels],
             "terminated": journal.terminated,
+            "updated": [[each.run_id, each.update_id, each.value] for each in journal.updates],
             "outcome": [[each.run_id, each.status, each.value] for each in journal.outcomes],
             "offered": [list(each) for each in journal.offered],
             "completed": [list(each) for each in journal.completed],

@@ -17,7 +17,7 @@ from pledger.history import events, transition
 from pledger.machine.definitions import WorkflowDefinition
 from pledger.testing.audit import Auditor
 from pledger.testing.invariants import ALL
-from pledger.testing.journal import Journal, Outcome, Program, Signalled
+from pledger.testing.journal import Journal, Outcome, Program, Signalled, Updated
 from pledger.testing.sqlite_views import read_state, read_tables
 from pledger.testing.views import StateView
 from tests.crashes.apart import PREFIX
@@ -140,4 +140,5 @@ def _recall(lines: list[Line], number: int, program: Program) -> None:
         outcomes=[Outcome(*each) for each in mine("outcome")],
         offered=[(run_id, event_id, result) for run_id, event_id, result in mine("offered")],
         completed=[(run_id, event_id, result) for run_id, event_id, result in mine("completed")],
+        updates=[Updated(*each) for each in mine("updated")],
     )

@@ -56,6 +56,12 @@ def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ledger]:
 
 
 @pytest.fixture
+def memory_ledger(tmp_path: Path) -> Iterator[Ledger]:
+    """One in memory, for what does not depend on the store."""
+    yield from lasting(f"memory://{tmp_path}")
+
+
+@pytest.fixture
 def file_ledger(tmp_path: Path) -> Iterator[Ledger]:
     """One in a file, for what only a file can show."""
     yield from lasting(f"sqlite:///{tmp_path}/ledger.db")

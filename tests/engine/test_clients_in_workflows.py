@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pledger import Client, SyncClient, connect, workflow
-from pledger.client import WorkflowHandle
+from pledger.client import WithStartWorkflowOperation, WorkflowHandle, WorkflowUpdateStage
 from pledger.errors import RunBlockedError
 from tests.engine.harness import Ledger
 
@@ -36,6 +36,12 @@ async def _transaction(client: Client) -> object:
 VERBS: dict[str, Call] = {
     "Client.start_workflow": lambda client, _: client.start_workflow(child, id="child"),
     "Client.execute_workflow": lambda client, _: client.execute_workflow(child, id="child"),
+    "Client.start_update_with_start_workflow": lambda client, _: client.start_update_with_start_workflow(
+        "set", wait_for_stage=WorkflowUpdateStage.ACCEPTED, start_workflow_operation=with_start()
+    ),
+    "Client.execute_update_with_start_workflow": lambda client, _: client.execute_update_with_start_workflow(
+        "set", start_workflow_operation=with_start()
+    ),
     "Client.connection": lambda client, _: _transaction(client),
     "Client.list": lambda client, _: _iterated(client),
     "Client.count": lambda client, _: client.count(),
@@ -61,6 +67,10 @@ VERBS: dict[str, Call] = {
     "WorkflowHandle.result": lambda _, handle: handle.result(),
     "WorkflowHandle.signal": lambda _, handle: handle.signal("note", "from a workflow"),
     "WorkflowHandle.query": lambda _, handle: handle.query("noted", timeout=timedelta(milliseconds=1)),
+    "WorkflowHandle.start_update": lambda _, handle: handle.start_update(
+        "set", wait_for_stage=WorkflowUpdateStage.ACCEPTED
+    ),
+    "WorkflowHandle.execute_update": lambda _, handle: handle.execute_update("set"),
     "WorkflowHandle.cancel": lambda _, handle: handle.cancel(),
     "WorkflowHandle.cancel_verdict": lambda _, handle: handle.cancel_verdict("cancel-1"),
     "WorkflowHandle.terminate": lambda _, handle: handle.terminate(),
@@ -73,6 +83,10 @@ VERBS: dict[str, Call] = {
     "WorkflowHandle.describe": lambda _, handle: handle.describe(),
     "WorkflowHandle.history": lambda _, handle: handle.history(),
 }
+
+
+def with_start() -> WithStartWorkflowOperation[None]:
+    return WithStartWorkflowOperation(Target, id="child")
 
 
 @workflow.defn
@@ -92,6 +106,10 @@ class Target:
     def note(self, text: str) -> None:
         self.notes.append(text)
 
+    @workflow.update
+    def set(self) -> None:
+        self.notes.append("set")
+
     @workflow.query
     def noted(self) -> list[str]:
         return self.notes
@@ -104,7 +122,8 @@ def test_every_verb_is_called_here() -> None:
         for name, member in vars(owner).items()
         if not name.startswith("_") and inspect.isfunction(member)
     }
-    assert found - set(VERBS) == {"Client.handle"}, "which asks the store for nothing"
+    asks_nothing = {"Client.handle", "WorkflowHandle.get_update_handle"}
+    assert found - set(VERBS) == asks_nothing, "which ask the store for nothing"
 
 
 async def test_no_verb_works_in_workflow_code_nor_leaves_a_trace(ledger: Ledger) -> None:

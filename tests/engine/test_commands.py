@@ -60,6 +60,10 @@ class Approval:
     def approve(self, by: str) -> None:
         self.by = by
 
+    @workflow.update
+    def ask(self, by: str) -> str:
+        return f"{by} is asked"
+
     @workflow.query
     def approver(self) -> str:
         return self.by
@@ -107,6 +111,9 @@ def begin_and_look(run: Run) -> None:
     assert run("start", "Approval", '"o1"', "--id", "order-1")["is_new"]
     assert not run("start", "Approval", '"o1"', "--id", "order-1")["is_new"]
     assert run("query", "order-1", "approver") == ""
+    assert run("update", "order-1", "ask", '"ada"', "--update-id", "u1")["result"] == "ada is asked"
+    assert run("update", "order-1", "ask", '"ada"', "--update-id", "u1", "--accepted")["accepted"]
+    run("update", "order-1", "ask", '"bob"', "--update-id", "u1", code=7)
     assert run("show", "order-1")["run"]["status"] == "running"
     assert [each["workflow_id"] for each in run("list")["runs"]] == ["order-1"]
     assert run("list", "status = 'completed'")["runs"] == []

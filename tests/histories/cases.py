@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 from pledger import Secret
 from pledger.client import History, ResetReapplyType
 from pledger.engine.limits import Limits
+from pledger.errors import UpdateFailedError
 from pledger.testing import Caller, replay
 from pledger.testing.journal import Then
 from tests.histories import blocks, models, resets, shop
@@ -85,6 +87,26 @@ async def send_two_more(caller: Caller) -> None:
     await asyncio.sleep(10)
     await caller.signal(w.LastErrands.send, "far", 5.0, message_id="far")
     await caller.signal(w.LastErrands.send, "near", 1.0, message_id="near")
+
+
+async def vote(caller: Caller) -> None:
+    await asyncio.sleep(10)
+    await asyncio.gather(
+        caller.update(w.Ballot.vote_by_mail, "ada", 5.0, id="ada"),
+        caller.update(w.Ballot.vote, "bob", id="bob"),
+        caller.update(w.Ballot.vote, "bob", id="bob-again"),
+    )
+    with contextlib.suppress(UpdateFailedError):
+        await caller.handle.execute_update("shout", "cem", id="cem")
+    await caller.update(w.Ballot.vote, "dan", id="dan")
+
+
+async def note_early(caller: Caller) -> None:
+    await caller.signal("other", "b", message_id="first")
+    await asyncio.sleep(10)
+    await caller.signal("note", "a", message_id="second")
+    await asyncio.sleep(20)
+    await caller.signal("note", "c", message_id="third")
 
 
 async def cancel(caller: Caller) -> None:
@@ -177,6 +199,8 @@ CASES = [
     Case("wait-condition-timed-out", w.Approval),
     Case("async-signal-handler", w.Errands, (2,), send_two),
     Case("handlers-awaited", w.LastErrands, (), send_two_more),
+    Case("updates", w.Ballot, (3,), vote),
+    Case("handlers-set-later", w.handlers_set_later, (2,), note_early),
     Case("retries-exhausted", w.retries_exhausted),
     Case("failure-with-causes", w.failure),
     Case("run-cancelled", w.run_cancelled, (), cancel),

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import contextvars
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -239,6 +239,49 @@ class Errands:
     @workflow.signal
     async def send(self, errand: str, seconds: float) -> None:
         self.done.append(await take_s(errand, seconds))
+
+
+@workflow.defn
+class Ballot:
+    """Takes votes as updates: counted at once, by errand, or refused by what counts them."""
+
+    def __init__(self) -> None:
+        self.votes: list[str] = []
+
+    @workflow.run
+    async def run(self, wanted: int) -> list[str]:
+        await workflow.wait_condition(lambda: len(self.votes) >= wanted)
+        await workflow.wait_condition(workflow.all_handlers_finished)
+        return self.votes
+
+    @workflow.update
+    def vote(self, name: str) -> int:
+        self.votes.append(name)
+        return len(self.votes)
+
+    @vote.validator
+    def _check_vote(self, name: str) -> None:
+        if name in self.votes:
+            raise ValueError(f"{name} has voted")
+
+    @workflow.update
+    async def vote_by_mail(self, name: str, seconds: float) -> int:
+        self.votes.append(await take_s(name, seconds))
+        return len(self.votes)
+
+    @workflow.update(dynamic=True)
+    def other(self, name: str, args: Sequence[str]) -> str:
+        raise ApplicationError(f"{name} of {args[0]} does not count", type="Invalid")
+
+
+@workflow.defn
+async def handlers_set_later(wanted: int) -> list[str]:
+    got: list[str] = []
+    await take_s("wait", 20.0)
+    workflow.set_signal_handler("note", got.append)
+    await workflow.wait_condition(lambda: len(got) >= wanted)
+    workflow.set_dynamic_signal_handler(lambda name, args: got.append(f"{name} {args[0]}"))
+    return got
 
 
 @workflow.defn

@@ -128,6 +128,19 @@ async def note_three(caller: Caller) -> None:
         await caller.cancel("changed my mind")
 
 
+async def buy_three(caller: Caller) -> None:
+    """At once; who is refused comes again, by another name."""
+
+    async def buy(n: int) -> None:
+        name = f"buy-{n}-"
+        while not await caller.update(  # noqa: ASYNC110 - what it waits for tells nobody
+            f.Till.sell, f"thing {n}", id=f"{name}{sum(each.startswith(name) for each in caller.updates_refused)}"
+        ):
+            await asyncio.sleep(caller.dice.random())
+
+    await asyncio.gather(*map(buy, range(3)))
+
+
 CASES = [
     Case("sequence", w.sequence, (5,)),
     Case("fan-out", w.fan_out, (8,)),
@@ -190,6 +203,7 @@ FURTHER = [
         terminate,
         frozenset({"completed", "terminated"}),
     ),
+    Case("till", f.Till, (3,), buy_three),
 ]
 
 #: Of `rolling.py`, the same.

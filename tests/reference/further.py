@@ -257,6 +257,39 @@ class Ledgered:
 
 
 ACTIVITIES = [stumble, slow, silent, hopeless, unattended, measure, reply, fetch, serve, *scoped.ACTIVITIES]
+
+
+@workflow.defn
+class Till:
+    """Sells one thing at a time, and refuses who comes meanwhile: what is refused now it would take later."""
+
+    def __init__(self) -> None:
+        self.sold: dict[str, int] = {}
+        self.is_busy = False
+
+    @workflow.run
+    async def run(self, wanted: int) -> list[str]:
+        await step("open")
+        await workflow.wait_condition(lambda: len(self.sold) >= wanted)
+        await workflow.wait_condition(workflow.all_handlers_finished)
+        return sorted(self.sold)
+
+    @workflow.update
+    async def sell(self, what: str) -> int:
+        if what not in self.sold:
+            self.is_busy = True
+            await step(f"sell {what}")
+            self.is_busy = False
+            self.sold[what] = len(self.sold) + 1
+        return self.sold[what]
+
+    @sell.validator
+    def _is_free(self, what: str) -> None:
+        if self.is_busy:
+            raise ApplicationError(f"{what} has to wait", type="Busy")
+
+
+ACTIVITIES = [stumble, slow, silent, hopeless, unattended, measure, fetch, serve]
 WORKFLOWS = [
     stumbling,
     timing_out,
@@ -272,4 +305,5 @@ WORKFLOWS = [
     Ledgered,
     *scoped.WORKFLOWS,
     *families.WORKFLOWS,
+    Till,
 ]

@@ -272,6 +272,7 @@ TRUTHS: dict[str, Truth] = {
         *_numbered("part", 2),
     ),
     "family-cut-short": between([], _numbered("part", 3), "completed", "terminated"),
+    "till": ends(_numbered("thing", 3), "open", *_numbered("sell thing", 3)),
     "booking": ends_with_receipts(*_numbered("book", 5), *_numbered("track", 5)),
     "selling": ends_with_receipts("before", "stubborn", *_numbered("article", 2)),
     "selling-in-time": _sold_in_time,

@@ -5,12 +5,13 @@ Never run. An ignore that is not needed is an error too: so it also says what mu
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, assert_type
 
 import pledger
 from pledger import SyncClient, Worker, activity, connect, workflow
-from pledger.client import ResetReapplyType, WorkflowHandle
+from pledger.client import ResetReapplyType, WithStartWorkflowOperation, WorkflowHandle
 from pledger.testing import environment
 
 SOON = timedelta(seconds=30)
@@ -93,6 +94,22 @@ class Order:
     async def send(self, boxes: int) -> None:
         self.sent = boxes > 0
 
+    @workflow.update
+    async def weigh(self, boxes: int) -> float:
+        return boxes * 0.5
+
+    @weigh.validator
+    def _check_weigh(self, boxes: int) -> None:
+        if boxes < 1:
+            raise ValueError(boxes)
+
+    @workflow.update(name="ship-to", description="where it goes")
+    def ship_to(self, address: str) -> str:
+        return address
+
+    @workflow.signal(dynamic=True)
+    def other(self, name: str, args: Sequence[Any]) -> None: ...
+
     @workflow.query
     def is_sent(self) -> bool:
         return self.sent
@@ -132,6 +149,13 @@ async def main() -> None:
         assert_type(await client.start_workflow(Order.run, "here", id="order-8"), WorkflowHandle[list[str]])
         assert_type(await handle.reset(3, reason="a bug", reapply=ResetReapplyType.NONE), WorkflowHandle[int])
         assert_type(await handle.redrive(reason="once more"), WorkflowHandle[int])
+        order = await client.start_workflow(Order, "here", id="order-8", start_signal=Order.send, start_signal_args=[2])
+        assert_type(await order.execute_update(Order.weigh, 2, id="weigh"), float)
+        assert_type(await order.execute_update("weigh", 2), Any)
+        operation = WithStartWorkflowOperation[list[str]](Order, "here", id="order-9")
+        sent = client.execute_update_with_start_workflow(Order.weigh, 2, start_workflow_operation=operation)
+        assert_type(await sent, float)
+        assert_type(await operation.workflow_handle(), WorkflowHandle[list[str]])
         await client.start_workflow(fulfil, 7)  # type: ignore[call-overload]
         await client.start_workflow(fulfil, 7, id="order-7", timeout=SOON)  # type: ignore[call-overload]
 

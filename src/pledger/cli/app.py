@@ -16,7 +16,7 @@ from pledger.cli.endings import cancel, terminate
 from pledger.cli.exits import MEANINGS
 from pledger.cli.history import history
 from pledger.cli.listing import list_runs
-from pledger.cli.messages import query, signal
+from pledger.cli.messages import query, signal, update
 from pledger.cli.pausing import pause, paused, resume
 from pledger.cli.queues import limits, queues
 from pledger.cli.replay import replay
@@ -48,6 +48,7 @@ app.command()(show)
 app.command()(history)
 app.command(context_settings=_TAKES_JSON)(signal)
 app.command(context_settings=_TAKES_JSON)(query)
+app.command(context_settings=_TAKES_JSON)(update)
 app.command()(cancel)
 app.command()(terminate)
 app.command()(reset)

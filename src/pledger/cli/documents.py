@@ -181,6 +181,10 @@ def run_in_full(run: Description, entries: list[Entry], waits: list[Wait]) -> di
         "timeline": [_entry(each) for each in entries],
         "inbox": [_message(each) for each in run.inbox],
         "undelivered": [_message(each) for each in run.undelivered],
+        "buffered": [
+            {"event_id": each.event_id, "name": each.attributes["name"], "time": each.time.isoformat()}
+            for each in run.buffered
+        ],
         "blocked": run.blocked,
         "pauses": [pause(each) for each in run.pauses],
         "places": [_place(each) for each in run.places],
@@ -232,6 +236,7 @@ def _entry(entry: Entry) -> dict[str, Any]:
         "result": raw(entry.result),
         "failure": _failure(entry.failure),
         "retry_state": entry.retry_state,
+        "update_id": entry.update_id,
         "due": _iso_ms(entry.due_ms if task is None else task.due_ms),
         "attempt": entry.attempt if task is None else task.attempt,
         "attempts": [_attempt(each) for each in entry.attempts],

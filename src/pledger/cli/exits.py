@@ -56,6 +56,8 @@ _BY_CLASS: Final[tuple[tuple[type[errors.PledgerError], Exit], ...]] = (
     (errors.WorkflowAlreadyStartedError, Exit.REFUSED),
     (errors.RunClosedError, Exit.REFUSED),
     (errors.InboxFullError, Exit.REFUSED),
+    (errors.UpdateConflictError, Exit.REFUSED),
+    (errors.UpdateRejectedError, Exit.REFUSED),
     (errors.QueryFailedError, Exit.BAD_NEWS),
     (errors.UsageError, Exit.USAGE),
     (errors.NoWorkerError, Exit.NO_ANSWER),

@@ -172,7 +172,7 @@ class _View:
         if isinstance(entry, int):
             yield _row_of_more(entry)
             return
-        is_step = entry.kind in ("activity", "timer", "phase", "wait", "child", "message")
+        is_step = entry.kind in ("activity", "timer", "phase", "wait", "child", "message", "update")
         has_outcome = is_step or entry.outcome == "not_handled"
         outcome = telling.outcome(entry, self._now_ms, self._cell, self._line)
         yield (

@@ -54,6 +54,23 @@ Conflict: TypeAlias = Annotated[
 ]
 
 
+Signal: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--signal",
+        metavar="SIGNAL",
+        help="Send it with the start, or to the open run that has the id.",
+        show_default=False,
+    ),
+]
+SignalArguments: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--signal-arg", metavar="ARGUMENT", help="An argument of the signal; as often as it takes.", show_default=False
+    ),
+]
+
+
 def start(
     workflow_type: Type,
     arguments: options.Arguments = None,
@@ -65,6 +82,8 @@ def start(
     execution_timeout: ExecutionTimeout = None,
     reuse: Reuse = IdReusePolicy.SAME_INPUT,
     conflict: Conflict = IdConflictPolicy.SAME_INPUT,
+    signal: Signal = None,
+    signal_args: SignalArguments = None,
     payload_bytes_max: options.PayloadBytesMax = payloads.PAYLOAD_BYTES_MAX,
     url: options.Url = options.DEFAULT_URL,
     namespace: options.Namespace = "default",
@@ -75,7 +94,7 @@ def start(
     With --wait, the result goes to stdout, or the failure to stderr.
     """
     output = Output(as_json=as_json)
-    values = read_arguments(arguments or [])
+    values, signal_values = read_arguments(arguments or []), read_arguments(signal_args or [])
 
     async def run() -> None:
         file = ledger_file(url)
@@ -89,6 +108,8 @@ def start(
                 id_reuse_policy=reuse,
                 id_conflict_policy=conflict,
                 execution_timeout=execution_timeout,
+                start_signal=signal,
+                start_signal_args=signal_values,
             )
             if is_new_ledger:
                 output.note(f"made a new ledger at {url}")

@@ -45,6 +45,8 @@ def what(entry: Entry, cell: int) -> str:  # noqa: C901 - a line for each kind
             return words.call(name, args, cell)
         case "signal":
             return f"signal {words.call(name, args, cell - 7)}"
+        case "update":
+            return f"update {words.call(name, args, cell - 7)}"
         case "timer":
             kind = "deadline" if entry.is_deadline else "timer"
             return f"{kind} {words.duration(entry.delay_ms or 0)}"
@@ -72,11 +74,13 @@ def _turn(entry: Entry) -> str:
     return f"{'redrives' if entry.outcome == 'redrive' else 'goes on from'} run {entry.name}"
 
 
-def outcome(entry: Entry, now_ms: int, cell: int, line: int) -> str:
+def outcome(entry: Entry, now_ms: int, cell: int, line: int) -> str:  # noqa: C901 - a line for each kind
     """What came of it, or when that is to be expected. An end's is told by `closing`."""
     match entry.kind:
         case "start":
             return "" if entry.due_ms is None else f"must end by {words.moment(entry.due_ms, now_ms)}"
+        case "update" if entry.is_pending:
+            return "its handler is at work"
         case "timer" | "activity" if entry.is_pending:
             return _pending(entry, now_ms)
         case "timer":
@@ -88,7 +92,7 @@ def outcome(entry: Entry, now_ms: int, cell: int, line: int) -> str:
             return _child(entry, cell, line)
         case "message":
             return _MESSAGE_OUTCOMES.get(entry.outcome, entry.outcome)
-        case "activity":
+        case "activity" | "update":
             told = _activity(entry, cell, line)
             return f"{told}  (attempt {entry.attempt})" if entry.attempt > 1 else told
         case "reset":

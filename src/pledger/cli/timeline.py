@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias, assert_never
 
-from pledger.engine.port.records import AttemptRecord, TaskRow
+from pledger.engine.port.records import SIGNAL_HANDLED_LATER, AttemptRecord, TaskRow
 from pledger.history import events, failures
 from pledger.history.events import Command, Input
 from pledger.history.failures import Failure
@@ -22,6 +22,7 @@ Kind: TypeAlias = Literal[
     "activity",
     "timer",
     "signal",
+    "update",
     "cancel",
     "child",
     "message",
@@ -34,7 +35,7 @@ Kind: TypeAlias = Literal[
 ]
 
 #: What goes on for a while.
-_WITH_AN_END: Final = frozenset({"activity", "timer", "phase", "wait", "child", "message"})
+_WITH_AN_END: Final = frozenset({"activity", "timer", "phase", "wait", "child", "message", "update"})
 
 
 @dataclass(slots=True)
@@ -50,6 +51,7 @@ class Entry:
     or a wait is overdue. delay_ms: for how long a timer was set. is_deadline: the timer ends a block. owner: who must
     act in a phase or a wait, or None. workflow_id, run_id: of the child, or of whom a message is for.
     A reset's name is the run that the events before are of, its outcome how it was asked; reason, by: why, and who.
+    update_id: of an update.
     """
 
     event_id: int
@@ -73,6 +75,8 @@ class Entry:
     run_id: str = ""
     reason: str = ""
     by: str = ""
+
+    update_id: str | None = None
 
     @property
     def is_pending(self) -> bool:
@@ -106,19 +110,22 @@ def not_handled(entries: Iterable[Entry]) -> list[Entry]:
 
 
 def _refuse(signal: Entry, log: Sequence[AttemptRecord]) -> None:
-    """A signal that the code took has no line in the log."""
+    """A signal that the code took at once has no line in the log."""
     for record in log:
         if record.failure is not None:
-            signal.outcome, signal.failure = "not_handled", failures.decode(record.failure)
+            failure = failures.decode(record.failure)
+            is_late = failure.type == SIGNAL_HANDLED_LATER
+            signal.outcome, signal.failure = ("", None) if is_late else ("not_handled", failure)
 
 
 class _Builder:
-    """by_event: activities, timers, phases and waits, by the event that asked for them, and signals."""
+    """by_event: activities, timers, phases and waits, by the event that asked for them, and signals and updates."""
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
         self.by_event: dict[int, Entry] = {}
         self._awaited_to_the_end: set[int] = set()
+        self._updates: dict[str, Entry] = {}
         self._event_id = 0
         self._ms = 0
         self._code: str | None = None
@@ -136,7 +143,7 @@ class _Builder:
             self._event_id += 1
             self._take_command(command)
 
-    def _take_input(self, event: Input) -> None:  # noqa: C901 - a line for each kind
+    def _take_input(self, event: Input) -> None:  # noqa: C901, PLR0912 - a line for each kind
         match event:
             case events.RunStarted():
                 entry = self._add("start", event.workflow_type)
@@ -154,6 +161,9 @@ class _Builder:
             case events.SignalReceived():
                 entry = self.by_event[self._event_id] = self._add("signal", event.name)
                 entry.input = event.args
+            case events.UpdateAccepted():
+                entry = self.by_event[self._event_id] = self._updates[event.update_id] = self._add("update", event.name)
+                entry.input, entry.update_id = event.args, event.update_id
             case events.CancelRequested():
                 self._add("cancel", event.reason)
             case events.RunTerminated():
@@ -166,7 +176,7 @@ class _Builder:
             case _:
                 assert_never(event)
 
-    def _take_command(self, command: Command) -> None:  # noqa: C901 - a case for each kind
+    def _take_command(self, command: Command) -> None:  # noqa: C901, PLR0912 - a case for each kind
         match command:
             case events.ScheduleActivity():
                 self._schedule(command)
@@ -199,6 +209,10 @@ class _Builder:
                 entry = self.by_event[self._event_id] = self._add("message", what)
                 entry.input = command.args if isinstance(command, events.SendSignal) else None
                 entry.workflow_id, entry.run_id = command.workflow_id, command.run_id or ""
+            case events.CompleteUpdate():
+                entry = self._updates[command.update_id]
+                entry.result, entry.failure = command.result, command.failure
+                self._end(entry.event_id, "completed" if command.failure is None else "failed")
             case _:
                 self._take_end(command)
 

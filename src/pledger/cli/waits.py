@@ -23,7 +23,7 @@ from pledger.history.state import PendingActivity, PendingChild
 from pledger.history.transition import decode_started
 
 Kind: TypeAlias = Literal[
-    "block", "start", "activity", "timer", "child", "message", "inbox", "deadline", "worker", "pause", "phase"
+    "block", "start", "activity", "timer", "child", "message", "update", "inbox", "deadline", "worker", "pause", "phase"
 ]
 
 #: Characters of a failure's message.
@@ -126,7 +126,7 @@ def _phases(run: Description, now_ms: int) -> Iterator[Wait]:
         yield Wait("phase", text, None, event_id, needs_help=is_overdue, deadline_ms=ends_ms, owner=begun.owner)
 
 
-def _reasons(run: Description, now_ms: int) -> Iterator[Wait]:
+def _reasons(run: Description, now_ms: int) -> Iterator[Wait]:  # noqa: C901 - one after another
     """What comes next by itself or from outside."""
     tasks = {task.event_id: task for task in run.pending}
     places = {place.event_id: place for place in run.places}
@@ -146,6 +146,10 @@ def _reasons(run: Description, now_ms: int) -> Iterator[Wait]:
         to = words.printable(message.command.workflow_id)
         what = "a signal" if isinstance(message.command, events.SendSignal) else "a request to cancel"
         yield Wait("message", f"waits to hear what became of {what} to workflow {to}", now_ms, event_id)
+    for update in run.state.updates.values():
+        if update.completed is None:
+            name, since = words.printable(update.command.name), words.moment(update.accepted_ms, now_ms)
+            yield Wait("update", f"is at the update {name} since {since}", event_id=update.accepted_event_id)
     # The start is a message too, and said above.
     for waiting in (each for each in run.inbox if each.kind != "start"):
         what = _INBOX.get(waiting.kind, f"the {waiting.kind} {words.printable(waiting.name)}")

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
 
     from pledger.engine.attempt import Attempt
     from pledger.engine.port.records import AttemptRecord
+    from pledger.engine.updating import Ask
     from pledger.history.events import ActivityCompleted, ActivityFailed, Input
     from pledger.machine.identity import RunIdentity
     from pledger.machine.machine import Machine
@@ -29,11 +30,13 @@ class ActiveRun:
     event_mark, byte_mark: at which length of its history somebody looks how it grows. warned: of which share it has
     been warned, in percent; None: not known here. growth: a warning that is to be written. held_back: messages, with
     their origins, that have to wait: see `growth`.
-    waiting: called, with the machine at rest, once nothing is in flight (queries).
+    waiting: called, with the machine at rest, once nothing is in flight (queries). asks: of those who wait for updates;
+    has_updates: some are among the inputs. settled: keys of messages that came to nothing with the start.
     """
 
     __slots__ = (
         "armed_ms",
+        "asks",
         "byte_mark",
         "chain_key",
         "closed",
@@ -44,6 +47,7 @@ class ActiveRun:
         "fence",
         "gone",
         "growth",
+        "has_updates",
         "head",
         "held",
         "held_back",
@@ -59,6 +63,7 @@ class ActiveRun:
         "ready",
         "releasing",
         "run_key",
+        "settled",
         "slept",
         "taken",
         "time_ms",
@@ -100,6 +105,9 @@ class ActiveRun:
         self.closed = False
         self.armed_ms: int | None = None
         self.waiting: tuple[Callable[[], None], ...] = ()
+        self.asks: tuple[Ask, ...] = ()
+        self.has_updates = False
+        self.settled: tuple[int, ...] = ()
 
     def add(self, one: Input, origin: int = 0) -> None:
         """Put an input in line for the next transition."""

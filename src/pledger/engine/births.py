@@ -15,7 +15,7 @@ from pledger.engine.interrupts import is_interrupt
 from pledger.engine.port.answers import Answer, Reply, Started
 from pledger.engine.port.operations import StartRun
 from pledger.history import transition
-from pledger.history.events import RunStarted
+from pledger.history.events import RunStarted, SignalReceived, UpdateAccepted
 from pledger.machine.identity import RunIdentity
 
 if TYPE_CHECKING:
@@ -26,12 +26,13 @@ if TYPE_CHECKING:
 
 
 class Birth(msgspec.Struct, frozen=True):
-    """A run that is to start. done: gets the answer of its start."""
+    """A run that is to start. done: gets the answer of its start. beside: what is sent with it, or None."""
 
     start: StartRun
     started: RunStarted
     identity: RunIdentity
     done: Callable[[Answer], None]
+    beside: SignalReceived | UpdateAccepted | None = None
 
 
 class Births:
@@ -59,6 +60,9 @@ class Births:
         run.deadline_ms, run.warned = started.deadline_ms, 0
         run.event_mark, run.byte_mark = self._runs.growth.first
         run.add(started)
+        if birth.beside is not None:
+            run.add(birth.beside)
+            run.has_updates = isinstance(birth.beside, UpdateAccepted)
         try:
             built = self._runs.transition(run, now_ms)
         except BaseException as error:

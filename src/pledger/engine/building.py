@@ -9,7 +9,7 @@ from pledger.engine.families import OF_OTHERS, post_of, report_of
 from pledger.engine.interrupts import is_interrupt
 from pledger.engine.port.answers import Reply
 from pledger.engine.port.operations import Append, Successor
-from pledger.engine.port.records import AttemptRecord
+from pledger.engine.port.records import SIGNAL_HANDLED_LATER, SIGNAL_NOT_HANDLED, AttemptRecord
 from pledger.engine.task_rows import first_row, record_of
 from pledger.engine.verdicts import is_once
 from pledger.history import events, failures, transition
@@ -30,6 +30,9 @@ logger = logging.getLogger("pledger.engine")
 
 #: The origins of the commonest input: the outcome of one eager attempt.
 _NO_ORIGIN: Final = [0]
+_HANDLED_LATER: Final = failures.Failure(
+    "application", SIGNAL_HANDLED_LATER, "the code has set a handler, which got it"
+)
 #: How a run ends with its last command.
 _STATUS: dict[type[Any], RunStatus] = {
     events.CompleteRun: "completed",
@@ -135,6 +138,7 @@ class Builder:
         built.size = size
         if origins != _NO_ORIGIN and any(origins):
             append.consumed = [(origin, first + n) for n, origin in enumerate(origins) if origin > 0]
+            append.consumed += [(message_key, first) for message_key in run.settled]
             append.dropped = [-origin for origin in origins if origin < 0]
         closed = run.machine.closed
         if timed_out or closed is not None:
@@ -195,16 +199,26 @@ class Builder:
         if cancelled:
             built.append.cancelled = cancelled
 
-    def refused(self, run: ActiveRun, inputs: list[events.Input], now_ms: int) -> list[AttemptRecord]:
-        """Lines of the attempt log for signals that the code did not take. The history has the signals and no more: a
-        replay by code that knows them must not find another history."""
+    def signals_told(self, run: ActiveRun, now_ms: int) -> list[AttemptRecord]:
+        """Lines of the attempt log for signals that the code did not take, or took later. The history has the signals
+        and no more: a replay by code that knows them must not find another history."""
         records = []
-        for signal, why in run.machine.refusals:
-            logger.warning(
-                "%s: the signal %r (message %s) was not handled: %s", run.identity, signal.name, signal.message_id, why
-            )
-            event_id = run.last_event + 1 + next(n for n, one in enumerate(inputs) if one is signal)
-            failure = failures.Failure("application", "SignalNotHandled", failures.cut(why))
-            records.append(record_of((run.run_key, event_id, 1), "failed", None, now_ms, self._worker, failure))
+        for event_id, signal, why in run.machine.refusals:
+            outcome, failure = "late", _HANDLED_LATER
+            if why is not None:
+                # For a handler that may still be set it is kept; what does not fit is not.
+                kept = {"kept": True} if any(early is signal for _, early in run.machine.early) else None
+                outcome, failure = (
+                    "failed",
+                    failures.Failure("application", SIGNAL_NOT_HANDLED, failures.cut(why), attributes=kept),
+                )
+                logger.warning(
+                    "%s: the signal %r (message %s) was not handled: %s",
+                    run.identity,
+                    signal.name,
+                    signal.message_id,
+                    why,
+                )
+            records.append(record_of((run.run_key, event_id, 1), outcome, None, now_ms, self._worker, failure))
         run.machine.refusals = ()
         return records

@@ -7,7 +7,7 @@ import asyncio
 import functools
 import logging
 import random
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pledger.engine.activities import Activities
 from pledger.engine.auditor import Auditor
@@ -25,9 +25,11 @@ from pledger.engine.runs import Runs
 from pledger.engine.secrets import SecretResolver, Secrets
 from pledger.engine.session import Heart, LedgerClock, Session
 from pledger.engine.sweeper import Sweeper, keeps
+from pledger.engine.updating import Answer as UpdateAnswer
+from pledger.engine.updating import Ask, Told
 from pledger.engine.verification import Verification
 from pledger.engine.watchdog import Watchdog
-from pledger.history.events import Command, RunStarted
+from pledger.history.events import Command, RunStarted, SignalReceived, UpdateAccepted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -334,10 +336,15 @@ class Engine:
         return known and not self._stopping and self.runs.pauses.takes(workflow_type)
 
     def begin(
-        self, start: StartRun, started: RunStarted, identity: RunIdentity, done: Callable[[Answer], None]
+        self,
+        start: StartRun,
+        started: RunStarted,
+        identity: RunIdentity,
+        done: Callable[[Answer], None],
+        beside: SignalReceived | UpdateAccepted | None = None,
     ) -> None:
-        """Start a run here. done: gets the answer of its start."""
-        self.runs.births.begin(Birth(start, started, identity, done))
+        """Start a run here. done: gets the answer of its start. beside: what is sent with it."""
+        self.runs.births.begin(Birth(start, started, identity, done, beside))
 
     def message_sent(self, run_key: int, answer: Answer) -> None:
         """A message for the run was written. Was it there before, or is the answer lost, then nobody may have been told
@@ -366,8 +373,36 @@ class Engine:
                     raise
                 future.set_exception(error)
 
-        self.runs.when_at_rest(run, ask)
+        self.intake.mail.behind_mail(run_key, functools.partial(self.runs.when_at_rest, run, ask))
         return await future
+
+    async def update(
+        self, run_key: int, update: UpdateAccepted, until: Literal["accepted", "completed"]
+    ) -> Told | None:
+        """Send an update to a run that this worker holds; None when the run has left memory before it is known.
+
+        Raises UpdateRejectedError, UnknownUpdateError, UpdateConflictError.
+        """
+        future: asyncio.Future[Told | None] = self._loop.create_future()
+
+        def tell(answer: UpdateAnswer) -> None:
+            if future.done():
+                return
+            if isinstance(answer, Exception):
+                future.set_exception(answer)
+            else:
+                future.set_result(answer)
+
+        run = self.runs.active.get(run_key)
+        if run is None:
+            return None
+        ask = Ask(update, until, tell)
+        self.intake.mail.behind_mail(run_key, functools.partial(self.runs.updates.ask, run, ask))
+        try:
+            return await future
+        finally:
+            if ask in run.asks:  # whoever has waited for it has gone
+                run.asks = tuple(each for each in run.asks if each is not ask)
 
     def terminated(self, run_key: int) -> None:
         """A client of this process ended the run from outside; the next append would have been refused."""

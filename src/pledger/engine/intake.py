@@ -115,6 +115,7 @@ class Intake:
         self._wake.set()
         if self._task is not None:
             await self._task
+        self.mail.stop()
         if under_way := [*self.claims.loads, *self.mail.answers]:
             await asyncio.wait(under_way)
 

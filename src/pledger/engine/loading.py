@@ -24,6 +24,7 @@ from pledger.engine.port.operations import Block, ConfirmClaim, LogAttempts, Put
 from pledger.engine.port.records import RESET_NAME, RunRow, TaskRow
 from pledger.engine.port.verbs import Ledger
 from pledger.engine.task_rows import decode_outcome, queued_row, record_of
+from pledger.engine.update_rows import BESIDE_START, read_beside_start
 from pledger.engine.verdicts import GiveUp, Retry, after_failure, worker_lost
 from pledger.history import events, transition
 from pledger.history.events import ActivityFailed, RunStarted
@@ -338,7 +339,7 @@ class Loader:
         may lead to what it has led to there; so may a request to cancel that is given again."""
         moved = losses.get(run.run_key)
         if moved is not None:
-            run.in_doubt = moved or bool(run.machine.definition.signals)
+            run.in_doubt = moved or run.machine.definition.takes_messages
             run.slept = not moved
 
     async def _replay(self, run: ActiveRun, row: RunRow, first: Sequence[StoredTransition]) -> None:
@@ -420,7 +421,7 @@ def in_turn(messages: Sequence[Message]) -> Sequence[Message]:
     return messages
 
 
-def take_message(run: ActiveRun, message: Message) -> None:  # noqa: C901 - a case for each kind
+def take_message(run: ActiveRun, message: Message) -> None:  # noqa: C901, PLR0912 - a case for each kind
     """Make an inbox message an input of the run, once. Raises CorruptHistoryError for one that is damaged, and
     CodecError for one that could not be opened."""
     if MARK in message.body and message.kind != "cancel":
@@ -443,6 +444,13 @@ def take_message(run: ActiveRun, message: Message) -> None:  # noqa: C901 - a ca
                 started = msgspec.structs.replace(started, owner=owner)
             run.deadline_ms = started.deadline_ms
             run.add(started, message.message_key)
+        case "signal" if message.name == BESIDE_START:
+            try:
+                update = read_beside_start(message.body)
+            except msgspec.MsgspecError as error:
+                raise _damaged(run, "the update that came with its start", error) from error
+            run.add(update, message.message_key)
+            run.has_updates = True
         case "signal":
             run.add(events.SignalReceived(message.name, message.body, message.message_id), message.message_key)
         case "cancel":

@@ -17,11 +17,13 @@ logger = logging.getLogger("pledger.engine")
 def tell(machine: Machine) -> None:
     """Once each, and of live activations alone: a replay has nothing new to say."""
     if machine.unfinished:
-        names = ", ".join(repr(name) for name in machine.unfinished)
+        kinds = " and ".join(f"{kind}s" for kind in sorted({each.kind for each in machine.unfinished}))
+        names = ", ".join(repr(each.name) for each in machine.unfinished)
         logger.warning(
-            "%s ended while handlers of signals were still at work: %s. What they had still to do is dropped. Wait for "
+            "%s ended while handlers of %s were still at work: %s. What they had still to do is dropped. Wait for "
             "them before returning: await workflow.wait_condition(workflow.all_handlers_finished)",
             machine.identity,
+            kinds,
             names,
         )
     if machine.unstarted:

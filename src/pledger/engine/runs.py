@@ -24,6 +24,7 @@ from pledger.engine.leaving import AGAIN_S, Leaving
 from pledger.engine.pauses import KnownPauses
 from pledger.engine.port.operations import LogAttempts
 from pledger.engine.task_rows import record_of
+from pledger.engine.updating import Updates
 from pledger.engine.verdicts import lost_in_the_gap
 from pledger.history import events
 from pledger.history.events import ActivityCompleted, ActivityFailed
@@ -98,6 +99,7 @@ class Runs:
         self.leaving = Leaving(
             self, committer=committer, clock=clock, loop=loop, listener=listener, cached_max=cached_max
         )
+        self.updates = Updates(self)
         self._alarms = Alarms(loop, clock, self._ring)
         self.pauses = KnownPauses(self, loop, task_queue)
         committer.on_turn(self.prepare)
@@ -151,6 +153,8 @@ class Runs:
         if pending:
             self.activities.abandon(run.run_key, pending, reason)
         self.leaving.dispose(run.machine)
+        if run.asks:
+            self.updates.forget(run)
         self._at_rest(run)
 
     def ended_elsewhere(self, run: ActiveRun) -> None:
@@ -265,8 +269,10 @@ class Runs:
         if built is not None:
             run.in_flight = True
             self._committer.submit(built.append, built.settle)
+        elif run.waiting:  # updates were all that it had to do, and none was let through
+            self._loop.call_soon(self._rest, run)
 
-    def transition(self, run: ActiveRun, now_ms: int) -> InFlight | None:
+    def transition(self, run: ActiveRun, now_ms: int) -> InFlight | None:  # noqa: C901 - every step goes this way: written out
         """Activate the run with its inputs and build the append; None without inputs. Raises what blocks the run.
 
         now_ms: the time of the turn; a run's own time does not go back when it moves to a worker that is behind.
@@ -284,6 +290,8 @@ class Runs:
         watchdog, machine = self.watchdog, run.machine
         if run.last_event >= run.event_mark or machine.size >= run.byte_mark:
             inputs, origins = self.growth.look(run, inputs, origins, now_ms)
+        if run.has_updates:
+            self.updates.admit(run, inputs, origins, now_ms)
         if not inputs:
             return None
         watchdog.activation += 1
@@ -298,14 +306,14 @@ class Runs:
             inputs, origins = inputs[:consumed], origins[:consumed]
         built = self._builder.build(self, run, inputs, origins, commands, now_ms)
         if machine.refusals or run.growth is not None:
-            built.append.attempts = [*self._builder.refused(run, inputs, now_ms), *take_warning(run)]
+            built.append.attempts = [*self._builder.signals_told(run, now_ms), *take_warning(run)]
         if machine.unfinished or machine.unawaited or machine.unstarted:
             remarks.tell(machine)
         return built
 
     # After the commit -------------------------------------------------------------------------------------------------
 
-    def won(self, built: InFlight) -> None:
+    def won(self, built: InFlight) -> None:  # noqa: C901 - as `transition`
         """The transition is durable: go on from it."""
         run, append = built.run, built.append
         run.in_flight = False
@@ -315,6 +323,8 @@ class Runs:
         run.machine.size += built.size
         run.outcomes_applied = ()
         run.code = self.codes[run.identity.workflow_type]
+        if run.asks:
+            self.updates.won(built)
         if append.consumed:
             run.delivered = (*run.delivered, *[message_key for message_key, _ in append.consumed])
         if append.closed is not None:
@@ -375,7 +385,7 @@ class Runs:
         self._committer.submit(LogAttempts([record]), lambda _: None)
 
     def _rest(self, run: ActiveRun) -> None:
-        if run.waiting:
+        if run.waiting and (run.at_rest or run.gone):
             self._at_rest(run)
         if len(self.active) > self._cached_max:
             self._committer.kick()  # for one turn more: now that it rests, it or an older one may leave

@@ -157,6 +157,9 @@ class Pass:
             return
         if op.owner is None and self._may(op.started):
             yield "started", self._message_body("start", "", op.started, at)
+        if op.owner is None and op.beside is not None and self._may(op.beside.body):
+            body = self._message_body("signal", op.beside.message_id, op.beside.body, at)
+            yield "beside", replace(op.beside, body=body)
         if op.first is not None:
             yield "first", self.operation(op.first, at)
 

@@ -9,7 +9,7 @@ from pledger import errors
 from pledger.engine.port.answers import Answer, Started
 from pledger.engine.port.operations import StartRun
 from pledger.engine.port.records import RunRow
-from pledger.history.events import RunStarted
+from pledger.history.events import RunStarted, SignalReceived, UpdateAccepted
 from pledger.machine.identity import RunIdentity
 
 if TYPE_CHECKING:
@@ -27,9 +27,15 @@ def check_known(connection: Connection, name: str, task_queue: str) -> None:
         )
 
 
-async def start(connection: Connection, operation: StartRun, started: RunStarted) -> Answer:
-    """What came of it, once it is durable."""
+async def start(
+    connection: Connection, operation: StartRun, started: RunStarted, beside: SignalReceived | UpdateAccepted | None
+) -> Answer:
+    """What came of it, once it is durable. beside: what `operation.beside` is as an input."""
     engine = connection.engine_for(operation.workflow_type, operation.task_queue)
+    if operation.beside is not None and operation.beside.keep_id and engine is not None:
+        answer = await connection.committer.write(operation)  # as a message it is remembered
+        engine.changed()
+        return answer
     if engine is None:
         return await connection.committer.write(operation)
     future: asyncio.Future[Answer] = connection.loop.create_future()
@@ -51,7 +57,7 @@ async def start(connection: Connection, operation: StartRun, started: RunStarted
         workflow_type=operation.workflow_type,
         task_queue=operation.task_queue,
     )
-    engine.begin(operation, started, identity, done)
+    engine.begin(operation, started, identity, done, beside)
     return await future
 
 

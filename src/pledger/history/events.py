@@ -167,6 +167,15 @@ class RunReset(Event, tag=18, frozen=True):
     past: tuple[tuple[str, str, str], ...] = ()
 
 
+class UpdateAccepted(Event, tag=9, frozen=True):
+    """The update's validator has let it through, and its handler begins. args: JSON array. update_id: the sender's; the
+    run knows it for ever, and what is sent once more under it gets the outcome of this one."""
+
+    name: str
+    args: bytes
+    update_id: str
+
+
 # Commands: imperative -------------------------------------------------------------------------------------------------
 
 
@@ -299,6 +308,14 @@ class SendCancel(Event, tag=54, frozen=True):
     reason: str = ""
 
 
+class CompleteUpdate(Event, tag=26, frozen=True):
+    """The handler of an accepted update has ended. result: JSON, or None where it has failed: the failure says why."""
+
+    update_id: str
+    result: bytes | None = None
+    failure: Failure | None = None
+
+
 class CompleteRun(Event, tag=31, frozen=True):
     """result: JSON."""
 
@@ -342,6 +359,7 @@ Input: TypeAlias = (
     | MessageDelivered
     | MessageRefused
     | RunReset
+    | UpdateAccepted
 )
 Command: TypeAlias = (
     ScheduleActivity
@@ -356,6 +374,7 @@ Command: TypeAlias = (
     | CancelChild
     | SendSignal
     | SendCancel
+    | CompleteUpdate
     | CompleteRun
     | FailRun
     | CancelRun
@@ -376,6 +395,7 @@ PAST_TENSE: dict[type[Event], str] = {
     CancelChild: "ChildCancelRequested",
     SendSignal: "SignalSent",
     SendCancel: "CancelSent",
+    CompleteUpdate: "UpdateCompleted",
     CompleteRun: "RunCompleted",
     FailRun: "RunFailed",
     CancelRun: "RunCancelled",

@@ -70,6 +70,16 @@ class PendingMessage:
 
 
 @dataclass(slots=True)
+class Update:
+    """accepted_event_id, accepted_ms: where and when it was. completed: None while its handler is at work."""
+
+    command: events.UpdateAccepted
+    accepted_event_id: int
+    accepted_ms: int
+    completed: events.CompleteUpdate | None = None
+
+
+@dataclass(slots=True)
 class RunState:
     """What a history amounts to. Pending things are keyed by the event that asked for them.
 
@@ -77,6 +87,7 @@ class RunState:
     answers for it, or None when nobody was named. link: to the runs before it; successor: what goes on for it; resets:
     where it took over from other runs, the newest last.
     phases: those that are not over, the outermost first.
+    updates: all that were accepted, by their ids.
     activities_done, activities_failed, signals, timers_fired: counts. just_ended: activities whose outcome came in the
     newest transition. parent: of a child. children: those that it waits for. children_started, children_done,
     children_failed: counts.
@@ -99,6 +110,7 @@ class RunState:
     timers: dict[int, PendingTimer] = field(default_factory=dict)
     phases: dict[int, OpenPhase] = field(default_factory=dict)
     patches: set[str] = field(default_factory=set)
+    updates: dict[str, Update] = field(default_factory=dict)
     cancel_requests: list[events.CancelRequested] = field(default_factory=list)
     codes: list[str] = field(default_factory=list)
     last_event: int = 0
@@ -198,6 +210,19 @@ def _timer_cancelled(state: RunState, event: events.CancelTimer) -> None:
 
 def _signal(state: RunState, _: events.SignalReceived) -> None:
     state.signals += 1
+
+
+def _update(state: RunState, event: events.UpdateAccepted) -> None:
+    if event.update_id in state.updates:
+        raise ImpossibleEventError(f"event {state.last_event} accepts the update {event.update_id!r} once more")
+    state.updates[event.update_id] = Update(event, state.last_event, state.last_ms)
+
+
+def _update_completed(state: RunState, event: events.CompleteUpdate) -> None:
+    update = state.updates.get(event.update_id)
+    if update is None or update.completed is not None:
+        raise ImpossibleEventError(f"event {state.last_event} completes the update {event.update_id!r}, not at work")
+    update.completed = event
 
 
 def _cancel(state: RunState, event: events.CancelRequested) -> None:
@@ -314,6 +339,8 @@ _APPLY: dict[type[Event], Callable[[RunState, Any], None]] = {
     events.ActivityFailed: _failed,
     events.TimerFired: _fired,
     events.SignalReceived: _signal,
+    events.UpdateAccepted: _update,
+    events.CompleteUpdate: _update_completed,
     events.CancelRequested: _cancel,
     events.RunTerminated: _terminated,
     events.RunTimedOut: _timed_out,

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextvars import Context
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
@@ -38,7 +38,9 @@ if TYPE_CHECKING:
     from pledger.history.resets import Past
     from pledger.machine.definitions import WorkflowDefinition
     from pledger.machine.draws import Draws
+    from pledger.machine.handlers import Handler, Kind
     from pledger.machine.interception import WorkflowOutboundInterceptor
+    from pledger.machine.machine import Machine
 
 
 T = TypeVar("T")
@@ -115,6 +117,14 @@ class PhaseMark:
         self.event_id = 0
 
 
+class AtWork(NamedTuple):
+    """What an async handler is at. is_told: whether the log is to tell of it when the run ends before it does."""
+
+    kind: Kind
+    name: str
+    is_told: bool
+
+
 class RunContext:
     """One run's side of the workflow API, and the `Timers` of its loop.
 
@@ -125,8 +135,9 @@ class RunContext:
     late: phases that begin or end here, and not in the history: they are recorded by the next activation that is live.
     reset: where the run took over from another one, last; past: what that had done beyond the point; None without one.
     left: async generators that the collector found, to be closed in the next activation. handlers: the tasks of async
-    signal handlers, with the names of the signals. family: what it has to do with other runs, None for nothing.
-    owner: who answers for the run. parent: the run that started it.
+    handlers, each with what it handles. own_handlers: those that the code has set, by kind and name (None: a dynamic
+    one), None where it has taken one away; None as long as it has set none. machine: what the run lives in. family:
+    what it has to do with other runs, None for nothing. owner: who answers for the run. parent: who started it.
     suggests, size: see `Machine`. main: the task of the run method. has_checkpoint: the code has come to one. traced:
     how many events each line of the code has caused, while somebody wants to know; else None.
     """
@@ -143,7 +154,9 @@ class RunContext:
         self.activities: dict[int, ActivityHandle[Any]] = {}
         self.timers: dict[int, LoopTimer] = {}
         self.conditions: dict[int, tuple[Callable[[], bool], asyncio.Future[None]]] = {}
-        self.handlers: dict[asyncio.Task[Any], str] = {}
+        self.handlers: dict[asyncio.Task[Any], AtWork] = {}
+        self.own_handlers: dict[tuple[Kind, str | None], Handler | None] | None = None
+        self.machine: Machine | None = None
         self.patches: dict[str, bool] = {}
         self.recorded_patches = _NONE
         self.replaying = False
@@ -178,6 +191,7 @@ class RunContext:
         self.timers.clear()
         self.conditions.clear()
         self.handlers.clear()
+        self.own_handlers = self.machine = None
         self.asked.clear()
         self.family = None
         self.left = ()
@@ -416,10 +430,26 @@ class RunContext:
 
     # Handlers ---------------------------------------------------------------------------------------------------------
 
-    def handlers_at_work(self) -> list[str]:
-        """The names of the signals whose async handlers have not returned."""
+    def handlers_at_work(self) -> list[AtWork]:
+        """What the async handlers that have not returned are at."""
         # The callback that takes a handler off comes a step after its end.
-        return [name for task, name in self.handlers.items() if not task.done()]
+        return [what for task, what in self.handlers.items() if not task.done()]
+
+    def handler(self, kind: Kind, name: str | None) -> Handler | None:
+        """The one of exactly this name (None: the dynamic one), or None."""
+        if self.own_handlers is not None and (kind, name) in self.own_handlers:
+            return self.own_handlers[kind, name]
+        assert self.machine is not None
+        known = self.machine.definition.handlers
+        return known.dynamic.get(kind) if name is None else known.named[kind].get(name)
+
+    def set_handler(self, kind: Kind, name: str | None, handler: Handler | None) -> None:
+        """name: None of a dynamic one. handler: None for none."""
+        if self.own_handlers is None:
+            self.own_handlers = {}
+        self.own_handlers[kind, name] = handler
+        if kind == "signal" and handler is not None and self.machine is not None and self.machine.early:
+            self.machine.hand_over_early()
 
     def is_settled(self) -> bool:
         """Whether the run method is all that there is of the run: no activity is pending, no child and no message to

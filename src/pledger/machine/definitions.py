@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeAlias, TypeVar
+from typing import Any, Generic, Literal, ParamSpec, TypeAlias, TypeVar
 
 from pledger.errors import InvalidPolicyError, UsageError
 from pledger.history.budget import RetryBudget
@@ -21,9 +21,7 @@ from pledger.history.payloads import Signature
 from pledger.history.placement import Limit, LimitUse, Priority, use_of
 from pledger.history.retry import RetryPolicy
 from pledger.history.times import check_duration, in_words, milliseconds
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from pledger.machine.handlers import Handler, Handlers, collect, mark_of, sets_handlers
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -35,7 +33,6 @@ CancellationType: TypeAlias = Literal["try", "wait", "abandon"]
 DEFAULT_START_TO_CLOSE = timedelta(minutes=10)
 
 _WORKFLOW = "__pledger_workflow__"
-_HANDLER = "__pledger_handler__"
 _INIT = "__pledger_init__"
 
 _NO_DEADLINE = "None for no deadline"
@@ -182,18 +179,8 @@ def executor_of(fn: Callable[..., Any], chosen: Executor | None) -> Executor:
 
 
 @dataclass(frozen=True, slots=True)
-class Handler:
-    """A signal or query of a workflow class. attribute: the method's name; signature: without self."""
-
-    name: str
-    attribute: str
-    signature: Signature
-    is_async: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class WorkflowDefinition:
-    """A workflow: an async function, or a class with a run method, signals and queries.
+    """A workflow: an async function, or a class with a run method and handlers of signals, queries and updates.
 
     init_takes_args: the class's `__init__` gets the arguments too (`workflow.init`), so that they are there before the
     first signal's handler runs. deadline: how long a run may take before it times out, or None. owner: who answers for
@@ -205,13 +192,30 @@ class WorkflowDefinition:
     target: Callable[..., Any]
     run_attribute: str | None
     signature: Signature
-    signals: dict[str, Handler] = field(default_factory=dict)
-    queries: dict[str, Handler] = field(default_factory=dict)
+    handlers: Handlers = field(default_factory=Handlers)
     failure_exception_types: tuple[type[BaseException], ...] = ()
     deadline: timedelta | None = None
     owner: str | None = None
     init_takes_args: bool = False
     retention: timedelta | None = None
+
+    @property
+    def signals(self) -> dict[str, Handler]:
+        return self.handlers.named["signal"]
+
+    @property
+    def queries(self) -> dict[str, Handler]:
+        return self.handlers.named["query"]
+
+    @property
+    def updates(self) -> dict[str, Handler]:
+        return self.handlers.named["update"]
+
+    @property
+    def takes_messages(self) -> bool:
+        """Whether anything that is sent to a run can change its course, but a request to cancel."""
+        known = self.handlers
+        return bool(known.sets_more or any(known.named[kind] or kind in known.dynamic for kind in ("signal", "update")))
 
     @staticmethod
     def of(workflow: object) -> WorkflowDefinition:
@@ -221,27 +225,17 @@ class WorkflowDefinition:
         """
         # Of a class only its own mark counts: a subclass that is not decorated is not its parent's workflow.
         found = vars(workflow).get(_WORKFLOW) if inspect.isclass(workflow) else getattr(workflow, _WORKFLOW, None)
-        if found is None and isinstance(workflow, FunctionType) and getattr(workflow, _HANDLER, ("",))[0] == "run":
+        mark = mark_of(workflow) if found is None and isinstance(workflow, FunctionType) else None
+        if mark is not None and mark.kind == "run":
             found = getattr(workflow, "__pledger_class__", None)
         if isinstance(found, WorkflowDefinition):
             return found
         raise UsageError(f"{workflow!r} is not a workflow: decorate it with @workflow.defn")
 
 
-def mark_handler(fn: Callable[..., Any], kind: Literal["run", "signal", "query"], name: str | None) -> None:
-    """Note on a method what it is to its class; `define_workflow` collects the notes."""
-    setattr(fn, _HANDLER, (kind, check_id(name or fn.__name__, f"the name of a {kind}")))
-
-
 def mark_init(fn: Callable[..., Any]) -> None:
     """Note on an `__init__` that it takes the workflow's arguments."""
     setattr(fn, _INIT, True)
-
-
-def handler_name(fn: object, kind: Literal["signal", "query"]) -> str | None:
-    """The name under which a decorated method is known as a `kind`, or None when it is no such thing."""
-    found = getattr(fn, _HANDLER, None)
-    return found[1] if found is not None and found[0] == kind else None
 
 
 def define_workflow(
@@ -272,7 +266,8 @@ def define_workflow(
         definition = _class_definition(target, called, *known, retention=retention)
     elif inspect.iscoroutinefunction(target):
         signature = Signature.of(target)
-        definition = WorkflowDefinition(called, target, None, signature, {}, {}, *known, retention=retention)
+        handlers = Handlers(sets_more=sets_handlers([target]))
+        definition = WorkflowDefinition(called, target, None, signature, handlers, *known, retention=retention)
     else:
         raise UsageError(f"workflow {target.__qualname__!r} must be an async function or a class with a run method")
     setattr(target, _WORKFLOW, definition)
@@ -288,20 +283,7 @@ def _class_definition(
     *,
     retention: timedelta | None,
 ) -> WorkflowDefinition:
-    runs: list[str] = []
-    handlers: dict[str, dict[str, Handler]] = {"signal": {}, "query": {}}
-    for attribute, fn in _methods(cls):
-        kind, handler = getattr(fn, _HANDLER)
-        if kind == "run":
-            runs.append(attribute)
-            continue
-        known = handlers[kind]
-        if handler in known and known[handler].attribute != attribute:
-            raise UsageError(f"workflow {name!r} has two handlers for the {kind} {handler!r}")
-        is_async = inspect.iscoroutinefunction(fn)
-        if is_async and kind == "query":
-            raise UsageError(f"workflow {name!r}: the query {handler!r} must be a plain method: it may not wait")
-        known[handler] = Handler(handler, attribute, Signature.of(fn, skip_self=True), is_async)
+    runs, handlers = collect(cls, name)
     if len(runs) != 1:
         raise UsageError(
             f"workflow class {name!r} needs exactly one method decorated with @workflow.run, has {len(runs)}"
@@ -314,8 +296,7 @@ def _class_definition(
         cls,
         runs[0],
         Signature.of(run, skip_self=True),
-        handlers["signal"],
-        handlers["query"],
+        handlers,
         failure_exception_types,
         deadline,
         owner,
@@ -324,11 +305,3 @@ def _class_definition(
     )
     run.__pledger_class__ = definition
     return definition
-
-
-def _methods(cls: type) -> Iterable[tuple[str, Any]]:
-    """The decorated methods of a class and its bases, the most derived of each name."""
-    for attribute in dir(cls):
-        fn = getattr(cls, attribute, None)
-        if isinstance(getattr(fn, _HANDLER, None), tuple):
-            yield attribute, fn

@@ -19,7 +19,8 @@ from pledger.history.names import check_id, clean
 from pledger.history.placement import Priority, place
 from pledger.history.reuse import IdReusePolicy
 from pledger.history.times import DURATION_MAX, check_duration, in_words, milliseconds
-from pledger.machine.definitions import WorkflowDefinition, handler_name
+from pledger.machine.definitions import WorkflowDefinition
+from pledger.machine.handlers import handler_name
 from pledger.machine.loop import WorkflowFuture
 from pledger.machine.scoping import current_scope
 

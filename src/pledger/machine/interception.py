@@ -15,7 +15,6 @@ from pledger.errors import UsageError
 
 if TYPE_CHECKING:
     from pledger.machine.context import ActivityHandle
-    from pledger.machine.definitions import Handler
     from pledger.machine.machine import Machine
 
 
@@ -142,19 +141,19 @@ def main(
     return functools.partial(machine.inbound.execute_workflow, given)
 
 
-def signal(machine: Machine, handler: Handler, args: Sequence[Any], kwargs: Any) -> Callable[[], Any]:
+def signal(machine: Machine, name: str, call: functools.partial[Any], *, is_async: bool) -> functools.partial[Any]:
     """The call of a signal's handler: of an async one a coroutine function, of a plain one a plain function."""
-    inbound, call = machine.inbound, getattr(machine.instance, handler.attribute)
+    inbound = machine.inbound
     assert inbound is not None
-    run = functools.partial(inbound.handle_signal, HandleSignalInput(handler.name, args, call, kwargs))
-    return run if handler.is_async else functools.partial(_at_once, run, f"the signal {handler.name!r}")
+    run = functools.partial(inbound.handle_signal, HandleSignalInput(name, call.args, call.func, call.keywords))
+    return run if is_async else functools.partial(_at_once, run, f"the signal {name!r}")
 
 
-def query(machine: Machine, handler: Handler, args: Sequence[Any], kwargs: Any) -> Any:
-    inbound, call = machine.inbound, getattr(machine.instance, handler.attribute)
+def query(machine: Machine, name: str, call: functools.partial[Any]) -> Any:
+    inbound = machine.inbound
     assert inbound is not None
-    run = functools.partial(inbound.handle_query, HandleQueryInput(handler.name, args, call, kwargs))
-    return _at_once(run, f"the query {handler.name!r}")
+    run = functools.partial(inbound.handle_query, HandleQueryInput(name, call.args, call.func, call.keywords))
+    return _at_once(run, f"the query {name!r}")
 
 
 def _at_once(run: Callable[[], Any], what: str) -> Any:

@@ -22,8 +22,8 @@ from pledger import errors
 from pledger.history import events, failures, payloads, resets
 from pledger.history.events import Command, Input
 from pledger.history.transition import Transition, encode
-from pledger.machine import family, guards, interception, queries, replay, sealing, signals
-from pledger.machine.context import ActivityHandle, Asked, RunContext
+from pledger.machine import family, guards, interception, queries, replay, sealing, signals, updates
+from pledger.machine.context import ActivityHandle, Asked, AtWork, RunContext
 from pledger.machine.definitions import WorkflowDefinition
 from pledger.machine.generators import stage
 from pledger.machine.identity import RunIdentity
@@ -38,10 +38,12 @@ class Machine:
 
     instance: of the workflow's class, where it is one. due: the heap of its timers, (time in ms, event id); those that
     were cancelled too, until they come to the top.
-    unhandled_signals: those that nobody took. refusals: why, of live ones, for the engine to tell and clear.
+    unhandled_signals: those that nobody took. early: of them those that a handler may still be set for, with their
+    events. refusals: live, for the engine to tell and clear, each with its event: why nobody took it, None where
+    somebody has at last. updates: those that were accepted, by their ids.
     spoiled: a query has changed what only the code may change; a replay mends it.
     unstarted: the activities that the code called just before it returned, and did not await, live, for the engine.
-    unfinished: the signals whose async handlers were at work when the code ended the run, live, for the engine to tell.
+    unfinished: what async handlers were at when the code ended the run, live, for the engine to tell.
     unawaited: tasks that have raised, live, and whose exception nobody has taken, for the engine to tell and clear.
     unrecorded: what the code asked for in its last activation beyond what one transition takes: see `record_more`.
     own_code: the identity of its code, set for a replay that is to find other values too in what that code recorded;
@@ -77,8 +79,10 @@ class Machine:
         # Empty tuples here and elsewhere, where a list would hardly ever hold anything: a worker has thousands of runs
         # in memory, and the collector goes through every list of each.
         self.unhandled_signals: tuple[events.SignalReceived, ...] = ()
-        self.refusals: tuple[tuple[events.SignalReceived, str], ...] = ()
-        self.unfinished: tuple[str, ...] = ()
+        self.refusals: tuple[tuple[int, events.SignalReceived, str | None], ...] = ()
+        self.early: tuple[tuple[int, events.SignalReceived], ...] = ()
+        self.updates = updates.NONE_KNOWN
+        self.unfinished: tuple[AtWork, ...] = ()
         self.unstarted: tuple[str, ...] = ()
         self.unawaited: tuple[asyncio.Task[Any], ...] = ()
         self.given_up: tuple[int, ...] = ()
@@ -94,6 +98,7 @@ class Machine:
         self.instance: Any = None
         self._main: WorkflowTask[Any] | None = None
         self._start: Callable[[], Any] | None = None
+        self._fed: Sequence[Input] = ()
         self.due: list[tuple[int, int]] = []
 
     @property
@@ -133,7 +138,8 @@ class Machine:
         """The same for a caller who has put up the `stage` for many."""
         context = self._context
         if context is None:
-            context = self._begin(inputs[0], time_ms)
+            context = self.begin(inputs[0], time_ms)
+        self._fed = inputs
         loop = context.loop
         context.now_ms = loop.now_ms = time_ms
         context.replaying = recorded is not None
@@ -155,6 +161,7 @@ class Machine:
         finally:
             guards.inside.discard(thread)
             _set_running_loop(outer)
+            self._fed = ()
         if guards.violations:
             violation = guards.take_violation()
             if violation is not None:
@@ -215,7 +222,8 @@ class Machine:
                 replayed=Asked(commands[-1], None, ()),
             )
 
-    def _begin(self, started: Input, time_ms: int) -> RunContext:
+    def begin(self, started: Input, time_ms: int) -> RunContext:
+        """Make the context of the run. started: its first input, which is not applied by this."""
         match started:
             case events.RunStarted():
                 seed, placement, self.started = started.seed, started.placement, started
@@ -226,6 +234,7 @@ class Machine:
             case _:
                 raise errors.InternalError(f"{self.identity}: its first input is {type(started).__name__}")
         context = self._context = RunContext(self.identity, self.definition, seed)
+        context.machine = self
         context.started_ms = time_ms
         context.payload_bytes_max = self.payload_bytes_max
         context.owner, context.parent = owner, parent
@@ -245,6 +254,24 @@ class Machine:
             finally:
                 guards.leave()
                 _set_running_loop(outer)
+
+    def apply(self, context: RunContext, one: Input) -> None:
+        """One input by itself, as before the first line of the run method. For a machine of which nothing is kept."""
+        self._fed = (one,)
+        with self.inside(context):
+            Context().run(_APPLY[type(one)], self, one)
+            Context().run(context.loop.run_until_blocked)
+        violation = guards.take_violation()
+        if violation is not None:
+            raise violation
+
+    def hand_over_early(self) -> None:
+        """See `signals`."""
+        signals.hand_over_early(self)
+
+    def event_id_of(self, one: Input) -> int:
+        """Where the input stands that is being applied."""
+        return self.last_event + 1 + next(at for at, each in enumerate(self._fed) if each is one)
 
     def _feed(self, inputs: Sequence[Input]) -> int:
         """Apply the inputs in order, each until the code is blocked again; how many were applied."""
@@ -450,6 +477,7 @@ _APPLY: dict[type[Input], Callable[[Machine, Any], None]] = {
     events.ActivityFailed: Machine._fail_activity,  # noqa: SLF001
     events.TimerFired: Machine._fire_timer,  # noqa: SLF001
     events.SignalReceived: signals.receive,
+    events.UpdateAccepted: updates.receive,
     events.CancelRequested: Machine._request_cancel,  # noqa: SLF001
     events.ChildStarted: family.child_started,
     events.ChildStartFailed: family.child_start_failed,
@@ -463,4 +491,4 @@ _APPLY: dict[type[Input], Callable[[Machine, Any], None]] = {
 """What each input does to the machine: a new kind of input has its place here or nowhere."""
 
 #: Signals that came with the start are handled before the first line of the run method.
-_BEFORE_THE_FIRST_LINE: Final = frozenset({events.SignalReceived, events.RunReset})
+_BEFORE_THE_FIRST_LINE: Final = frozenset({events.SignalReceived, events.UpdateAccepted, events.RunReset})

@@ -49,6 +49,9 @@ def what_it_is(command: Command) -> Hashable:  # noqa: C901, PLR0912 - a case fo
             return ("signal", command.workflow_id, command.name, command.args)
         case events.SendCancel():
             return ("cancel workflow", command.workflow_id)
+        case events.CompleteUpdate():
+            failed = None if command.failure is None else command.failure.type
+            return ("update", command.update_id, command.result, failed)
         case events.CompleteRun():
             return ("complete", command.result)
         case events.FailRun():
@@ -61,7 +64,7 @@ def what_it_is(command: Command) -> Hashable:  # noqa: C901, PLR0912 - a case fo
             assert_never(command)
 
 
-def kind_and_name(command: Command) -> Hashable:
+def kind_and_name(command: Command) -> Hashable:  # noqa: C901 - a case for each kind
     """What must agree even where the input does not."""
     match command:
         case events.ScheduleActivity():
@@ -76,6 +79,8 @@ def kind_and_name(command: Command) -> Hashable:
             return ("signal", command.name)
         case events.SendCancel():
             return ("cancel workflow",)
+        case events.CompleteUpdate():
+            return ("update", command.update_id)
         case events.CompleteRun():
             return ("complete",)
         case events.FailRun():
@@ -112,6 +117,10 @@ def in_words(command: Command) -> str:  # noqa: C901, PLR0912 - a line for each 
             return f"{name} {command.name!r} to {command.workflow_id!r}"
         case events.SendCancel():
             return f"{name} to {command.workflow_id!r}"
+        case events.CompleteUpdate(failure=None):
+            return f"{name} {command.update_id!r}"
+        case events.CompleteUpdate(failure=failures.Failure() as failure):
+            return f"{name} {command.update_id!r} with {failure.type}"
         case events.FailRun() | events.CancelRun():
             return f"{name} with {command.failure.type}"
         case events.ContinueAsNew():
@@ -253,8 +262,8 @@ def _with_values(command: Command) -> str:
             return f"{in_words(command)} with {_text(command.args)}"
         case events.ContinueAsNew():
             return f"{in_words(command)} with {_text(command.args)}"
-        case events.CompleteRun():
-            return f"{in_words(command)} with {_text(command.result)}"
+        case events.CompleteRun() | events.CompleteUpdate(result=bytes()):
+            return f"{in_words(command)} with {_text(command.result or b'')}"
         case _:
             return in_words(command)
 

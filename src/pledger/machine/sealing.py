@@ -105,14 +105,15 @@ def _asked(machine: Machine, context: RunContext, main: asyncio.Task[Any] | None
             assert main is not None
             machine.closed = closing.command_of(machine, main)
         if context.handlers and not context.replaying:
-            machine.unfinished = tuple(context.handlers_at_work())
+            machine.unfinished = tuple(each for each in context.handlers_at_work() if each.is_told)
         asked = [*(_kept(machine, context, asked) if asked else ()), Asked(machine.closed, None, ())]
     return asked
 
 
 def _kept(machine: Machine, context: RunContext, asked: list[Asked]) -> list[Asked]:
     """A run that ends starts nothing of its own any more: what its last activation asked for was never promised to
-    anybody. What concerns other runs is written with its end: messages, and children that are to outlive it."""
+    anybody. What concerns others is written with its end: messages, children that are to outlive it, and what came of
+    updates."""
     cancelled = (one.command for one in asked if isinstance(one.command, events.CancelActivity))
     machine.given_up = tuple(each.scheduled_event_id for each in cancelled)
     if type(machine.closed) is events.CompleteRun and not context.replaying:
@@ -124,7 +125,9 @@ def _kept(machine: Machine, context: RunContext, asked: list[Asked]) -> list[Ask
 def _outlives(command: Command) -> bool:
     if isinstance(command, events.StartChild):
         return command.parent_close_policy == ParentClosePolicy.ABANDON.value
-    return isinstance(command, events.RecordPatch | events.SendSignal | events.SendCancel | events.CancelChild)
+    return isinstance(
+        command, events.RecordPatch | events.CompleteUpdate | events.SendSignal | events.SendCancel | events.CancelChild
+    )
 
 
 def _match(

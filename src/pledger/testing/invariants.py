@@ -164,6 +164,28 @@ def _cancels_without_verdict(sim: Judged, journal: Journal, chain: Sequence[RunR
     return found
 
 
+def every_update_is_done_once(sim: Judged) -> list[str]:
+    """What a client was told of an update is recorded, and of one that was refused nothing is."""
+    found: list[str] = []
+    for journal, row in _journals(sim):
+        known = sim.auditor.records.by_run[row.run_key].state.updates
+        for update in journal.updates:
+            sim.auditor.checks("nothing acknowledged is lost", "told is true")
+            there = known.get(update.update_id)
+            completed = None if there is None else there.completed
+            if completed is None or completed.result is None:
+                found.append(f"nothing acknowledged is lost: update {update.update_id} of {row.workflow_id}")
+            elif payloads.decode(completed.result) != update.value:
+                found.append(f"told is true: update {update.update_id} gave {completed.result!r}, not {update.value!r}")
+        sim.auditor.checks(*["refused is refused"] * len(journal.updates_refused))
+        found += [
+            f"refused is refused: update {each} of {row.workflow_id}"
+            for each in journal.updates_refused
+            if each in known
+        ]
+    return found
+
+
 def every_outcome_told_is_true(sim: Judged) -> list[str]:
     """Whatever a client was told of the end of a run is its recorded end, and the same for all who asked."""
     found: list[str] = []
@@ -411,6 +433,7 @@ ALL: Final[tuple[Callable[[Judged], Sequence[str]], ...]] = (
     every_start_gives_one_run,
     every_message_arrives_once,
     every_family_is_settled,
+    every_update_is_done_once,
     every_outcome_told_is_true,
     every_outcome_was_seen_outside,
     every_completion_counts,

@@ -8,7 +8,7 @@ same workflow id or message id.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, Unpack
 
@@ -41,6 +41,15 @@ class Signalled:
 
 
 @dataclass(frozen=True, slots=True)
+class Updated:
+    """A completed update, as its client was told."""
+
+    run_id: str
+    update_id: str
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """How a run ended, as its client was told. value: of a completed run; error: of any other.
 
@@ -61,6 +70,7 @@ class Journal:
     that were accepted. run_ids: what its start was answered with, one for each time it was asked, and what went on by
     its resets. cancels: (run_id, request_id). went_back: whether the ledger ever has, and lacks some of what was
     acknowledged.
+    updates_refused: the ids of those that were rejected, or came when the run had closed.
     """
 
     run_ids: list[str] = field(default_factory=list)
@@ -71,6 +81,8 @@ class Journal:
     outcomes: list[Outcome] = field(default_factory=list)
     offered: list[tuple[str, int, Any]] = field(default_factory=list)
     completed: list[tuple[str, int, Any]] = field(default_factory=list)
+    updates: list[Updated] = field(default_factory=list)
+    updates_refused: list[str] = field(default_factory=list)
     went_back: bool = False
 
     def forget(self, state: State) -> None:
@@ -83,6 +95,8 @@ class Journal:
         closed = {run_id for run_id, row in rows.items() if row.status != "running"}
         if not closed.issuperset(self.run_ids):
             self.refused.clear()
+        self.updates.clear()
+        self.updates_refused.clear()
         self.run_ids = [each for each in self.run_ids if each in rows]
         self.signals = [each for each in self.signals if (each.run_id, each.message_id) in there]
         self.cancels = [each for each in self.cancels if each in there]
@@ -262,6 +276,32 @@ class Caller:
         except errors.TokenError:
             return False
         return True
+
+    @property
+    def updates_refused(self) -> Sequence[str]:
+        """Their ids, of all lives of the program."""
+        return self._journal.updates_refused
+
+    async def update(self, update: Callable[..., Any] | str, *args: Any, id: str) -> bool:  # noqa: A002 - the field's
+        """Whether it was done: a run refuses some, and takes none once it is closed. Sent until that is known."""
+        for _ in range(1 + self._duplicates()):
+            try:
+                value = await self._repeated(lambda: self._updated(update, args, id))
+            except (errors.UpdateRejectedError, errors.RunClosedError):
+                self._journal.updates_refused.append(id)
+                self._told(f"update {id} refused")
+                return False
+            except (errors.UpdateUnfinishedError, errors.NoLongerKeptError, errors.CorruptHistoryError):
+                return False
+            self._journal.updates.append(Updated(self.run_id, id, value))
+            self._told(f"update {id} done")
+        return True
+
+    async def _updated(self, update: Callable[..., Any] | str, args: tuple[Any, ...], update_id: str) -> Any:
+        try:
+            return await self.handle.execute_update(update, *args, id=update_id)
+        except (errors.NoWorkerError, errors.RunBlockedError) as error:
+            raise errors.StoreUnavailableError(str(error)) from error  # nobody knows: it is sent again
 
     async def outcome(self) -> Outcome:
         """How the run ended; blocked ones are waited for."""

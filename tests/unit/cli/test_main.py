@@ -23,6 +23,7 @@ COMMANDS = (
     "history",
     "signal",
     "query",
+    "update",
     "cancel",
     "terminate",
     "reset",

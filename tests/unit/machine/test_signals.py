@@ -143,7 +143,8 @@ def test_a_signal_whose_arguments_do_not_fit_is_kept_and_harms_nobody(drive: Dri
     run.start()
     assert run.signal("note", {"not": "a text"}) == []
     assert [each.name for each in run.machine.unhandled_signals] == ["note"]
-    ((refused, why),) = run.machine.refusals
+    ((event_id, refused, why),) = run.machine.refusals
+    assert event_id == 2
     assert refused.name == "note"
     assert "annotated as str" in why or "expected str" in why
     run.reload()
@@ -282,7 +283,7 @@ def test_handlers_at_work_at_the_end_are_named_once(drive: Drive) -> None:
     run.signal("note", "a")
     run.signal("finish")
     assert run.result == []
-    assert run.machine.unfinished == ("note",)
+    assert [(each.kind, each.name) for each in run.machine.unfinished] == [("signal", "note")]
     run.reload()
     assert run.machine.unfinished == ()  # what was told once is not told again on replay
 
@@ -328,7 +329,8 @@ def test_a_small_signal_that_fits_everywhere_holds_nobody_up(drive: Drive) -> No
     run = drive(Rules)
     run.start()
     run.signal("rule", tree)
-    ((refused, why),) = run.machine.refusals
+    ((event_id, refused, why),) = run.machine.refusals
+    assert event_id == 2
     assert refused.name == "rule"
     assert "child" in why
     run.signal("rule", {})

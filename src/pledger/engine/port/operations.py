@@ -86,12 +86,23 @@ class Append(Write):
     parent: tuple[int, int, str] | None = None
 
 
+class FirstMessage(Write):
+    """A signal that is sent with a start. The fields are those of Send."""
+
+    message_id: str
+    name: str
+    body: bytes
+    keep_id: bool = True
+
+
 class StartRun(Write):
     """Create a chain and its first run. started: an encoded RunStarted.
 
     owner None: the run waits for a worker, `started` is its first message. With an owner, `first` is the run's first
     transition (its run_key is filled in by the store) and the run is born owned, with fence 1. Answered Started,
     Existing, or LOST when the owner's session has ended: nobody would ever take the run from it.
+    beside: of a run without an owner, its second message; with one, it is in the first transition. Where there is no
+    new run nothing is sent.
     """
 
     namespace: str
@@ -106,6 +117,7 @@ class StartRun(Write):
     conflict: IdConflictPolicy = IdConflictPolicy.SAME_INPUT
     owner: int | None = None
     first: Append | None = None
+    beside: FirstMessage | None = None
 
 
 class Release(Write):

@@ -165,6 +165,12 @@ class AttemptRecord(Record, frozen=True):
     failure: bytes | None = None
 
 
+#: The types of the failures that lines of the attempt log have which are of signals: the code did not take it; it has
+#: set a handler for it since.
+SIGNAL_NOT_HANDLED: Final = "SignalNotHandled"
+SIGNAL_HANDLED_LATER: Final = "SignalHandledLater"
+
+
 class SessionRow(Record, frozen=True):
     """A worker process. identity: what people call it (host, process id). expires_ms: end of its lease."""
 

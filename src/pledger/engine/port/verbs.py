@@ -252,7 +252,12 @@ class Requests(Protocol):
         """The request_key. Wakes the run; an ownerless run becomes due, so that a worker claims it."""
         ...
 
-    async def answer_request(self, request_key: int, answer: bytes | None, failure: bytes | None) -> None: ...
+    async def answer_request(
+        self, request_key: int, answer: bytes | None, failure: bytes | None, fence: int | None = None
+    ) -> None:
+        """The first answer counts. fence: that of the owner who gives it, and none once the run has another: then the
+        next owner answers, who may do so otherwise. None: whoever answers, it is the same."""
+        ...
 
     async def take_answer(self, request_key: int) -> Request | None:
         """The request once it is answered (it is then deleted), or None."""

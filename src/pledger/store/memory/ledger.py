@@ -68,6 +68,9 @@ def start_run(state: State, op: StartRun) -> Answer:
         state.news = True
         start = Message(next(state.keys), "start", START_ID, "", op.started, op.started_ms)
         mailbox.put_message(state, chain_key, start, keep_id=False)
+        if (sent := op.beside) is not None:
+            message = Message(next(state.keys), "signal", sent.message_id, sent.name, sent.body, op.started_ms)
+            mailbox.put_message(state, chain_key, message, keep_id=sent.keep_id)
     elif op.first is not None:
         op.first.run_key, op.first.fence, op.first.expected_event = run_key, 1, 0
         append(state, op.first)

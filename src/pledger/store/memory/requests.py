@@ -25,9 +25,13 @@ def read_requests(state: State, run_key: int) -> list[Request]:
     ]
 
 
-def answer_request(state: State, request_key: int, answer: bytes | None, failure: bytes | None) -> None:
+def answer_request(
+    state: State, request_key: int, answer: bytes | None, failure: bytes | None, fence: int | None = None
+) -> None:
     request = state.requests.get(request_key)
-    if request is not None and not _answered(request):
+    if request is None or _answered(request):
+        return
+    if fence is None or state.run(request.run_key).fence == fence:
         state.requests[request_key] = replace(request, answer=answer, failure=failure)
 
 

@@ -292,8 +292,10 @@ class MemoryStore(MemoryHandle, MemoryTransactions):
     async def ask(self, run_key: int, kind: str, name: str, body: bytes, expires_ms: int) -> int:
         return await self._change(requests.ask, run_key, kind, name, body, expires_ms)
 
-    async def answer_request(self, request_key: int, answer: bytes | None, failure: bytes | None) -> None:
-        await self._change(requests.answer_request, request_key, answer, failure)
+    async def answer_request(
+        self, request_key: int, answer: bytes | None, failure: bytes | None, fence: int | None = None
+    ) -> None:
+        await self._change(requests.answer_request, request_key, answer, failure, fence)
 
     async def take_answer(self, request_key: int) -> Request | None:
         return await self._change(requests.take_answer, request_key)

@@ -37,8 +37,13 @@ class PostgresRequests(PostgresHandle):
 
         return await self._transact(ask)
 
-    async def answer_request(self, request_key: int, answer: bytes | None, failure: bytes | None) -> None:
-        await self._change("answer_request", answer, failure, request_key)
+    async def answer_request(
+        self, request_key: int, answer: bytes | None, failure: bytes | None, fence: int | None = None
+    ) -> None:
+        if fence is None:
+            await self._change("answer_request", answer, failure, request_key)
+        else:
+            await self._change("answer_as_owner", answer, failure, request_key, fence)
 
     async def take_answer(self, request_key: int) -> Request | None:
         rows = await self._change("take_answer", request_key)

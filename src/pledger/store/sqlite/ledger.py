@@ -68,6 +68,9 @@ def start_run(cursor: Cursor, op: StartRun) -> Answer:
     run_key = cursor.last_key()
     if op.owner is None:
         mailbox.insert_message(cursor, (chain_key, "start", START_ID, "", op.started, op.started_ms, 0))
+        if (sent := op.beside) is not None:
+            message = (chain_key, "signal", sent.message_id, sent.name, sent.body, op.started_ms, int(sent.keep_id))
+            mailbox.insert_message(cursor, message)
     elif first is not None:
         first.run_key, first.fence, first.expected_event = run_key, fence, 0
         append(cursor, first)

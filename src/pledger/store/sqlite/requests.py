@@ -24,8 +24,10 @@ class SqliteRequests(SqliteHandle):
 
         return await self._submit(insert)
 
-    async def answer_request(self, request_key: int, answer: bytes | None, failure: bytes | None) -> None:
-        await self._submit(lambda cursor: cursor.execute(_SQL["answer_request"], (answer, failure, request_key)))
+    async def answer_request(
+        self, request_key: int, answer: bytes | None, failure: bytes | None, fence: int | None = None
+    ) -> None:
+        await self._submit(lambda cursor: cursor.execute(_SQL["answer_request"], (answer, failure, request_key, fence)))
 
     async def take_answer(self, request_key: int) -> Request | None:
         # Asked again and again until there is one: only then is there something to write.

@@ -39,6 +39,9 @@ def start_run(op: StartRun, found: Found, writes: Writes) -> Answer:
         state: tuple[Any, ...] = ("running", None, 0, bytes(8), 0, None, 0, None)
         message = ("start", START_ID, "", op.started, op.started_ms, False)
         writes.add("insert_messages", chain_key, *message)
+        if (sent := op.beside) is not None:
+            beside = ("signal", sent.message_id, sent.name, sent.body, op.started_ms, sent.keep_id)
+            writes.add("insert_messages", chain_key, *beside)
         writes.queue_has_work(op.namespace, op.task_queue)
     elif op.first is None:
         state = ("running", None, 0, bytes(8), 1, op.owner, None, 0)

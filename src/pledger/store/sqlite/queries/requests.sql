@@ -4,7 +4,10 @@
 INSERT INTO pledger_request (run_key, kind, name, body, expires_ms) VALUES (?, ?, ?, ?, ?) RETURNING request_key;
 
 -- name: answer_request
-UPDATE pledger_request SET answer = ?, failure = ? WHERE request_key = ? AND answer IS NULL AND failure IS NULL;
+-- Nothing where the run has another fence than the one that is given.
+UPDATE pledger_request SET answer = ?1, failure = ?2
+WHERE request_key = ?3 AND answer IS NULL AND failure IS NULL
+    AND (?4 IS NULL OR ?4 = (SELECT fence FROM pledger_run WHERE run_key = pledger_request.run_key));
 
 -- name: has_answer
 SELECT 1 FROM pledger_request WHERE request_key = ? AND (answer IS NOT NULL OR failure IS NOT NULL);
