@@ -267,7 +267,8 @@ async def test_a_message_at_the_moment_of_completion_in_every_order(
 ) -> None:
     """All of them wait when the run is taken up; one ends it. Each is done, refused or told, and none is lost."""
     async with memory_ledger.connect() as client, memory_ledger.connect() as other:
-        handle = await client.start_workflow(Cart, id="cart")
+        async with memory_ledger.worker(client, Cart, pass_gate):
+            handle = await client.start_workflow(Cart, id="cart")
         sent: dict[str, asyncio.Task[Any]] = {}
         for each in order:
             match each:
