@@ -251,9 +251,8 @@ class _Clerk:
         self._number = number
         self._journal = program.journal
         self._kept = dict.fromkeys(
-            ("started", "signal", "refused", "cancel", "terminated", "outcome", "offered", "completed"), 0
+            ("started", "signal", "refused", "cancel", "terminated", "outcome", "offered", "completed", "updated"), 0
         )
-        self._kept = dict.fromkeys(("started", "signal", "refused", "cancel", "terminated", "outcome", "updated"), 0)
 
     def __call__(self, _: str) -> None:
         journal = self._journal

@@ -256,9 +256,6 @@ class Ledgered:
         return len(self.lines)
 
 
-ACTIVITIES = [stumble, slow, silent, hopeless, unattended, measure, reply, fetch, serve, *scoped.ACTIVITIES]
-
-
 @workflow.defn
 class Till:
     """Sells one thing at a time, and refuses who comes meanwhile: what is refused now it would take later."""
@@ -289,7 +286,7 @@ class Till:
             raise ApplicationError(f"{what} has to wait", type="Busy")
 
 
-ACTIVITIES = [stumble, slow, silent, hopeless, unattended, measure, fetch, serve]
+ACTIVITIES = [stumble, slow, silent, hopeless, unattended, measure, reply, fetch, serve, *scoped.ACTIVITIES]
 WORKFLOWS = [
     stumbling,
     timing_out,
