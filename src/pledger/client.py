@@ -22,7 +22,14 @@ from pledger.history.placement import Priority, override_rule
 from pledger.history.retry import is_whole
 from pledger.history.reuse import IdReusePolicy
 from pledger.history.times import utc
-from pledger.interceptors import ClientOutboundInterceptor, Interceptor, StartWorkflowInput, checked, of_client
+from pledger.interceptors import (
+    ClientOutboundInterceptor,
+    Interceptor,
+    StartWorkflowInput,
+    StartWorkflowUpdateWithStartInput,
+    checked,
+    of_client,
+)
 from pledger.machine.definitions import WorkflowDefinition
 from pledger.machine.outside import refuse_in_workflow_code
 from pledger.updates import (
@@ -304,18 +311,27 @@ class Client(Completions):
         The run stays, whatever becomes of the update: `start_workflow_operation.workflow_handle()` has its handle.
         Raises what `start_workflow` and `WorkflowHandle.start_update` raise.
         """
-        operation = start_workflow_operation
-        operation.use()
-        call = starts.StartCall(workflow=operation.workflow, args=operation.args, **operation.options)
+        start_workflow_operation.use()
+        given = StartWorkflowUpdateWithStartInput(start_workflow_operation, update, args, id, wait_for_stage, timeout)
+        if self._outbound is not None:
+            return await self._outbound.start_update_with_start_workflow(given)
+        return await self._update_with_start(given)
+
+    async def _update_with_start(self, given: StartWorkflowUpdateWithStartInput) -> WorkflowUpdateHandle[Any]:
+        operation = given.start_workflow_operation
+        call = starts.StartCall(
+            workflow=operation.workflow, args=operation.args, headers=given.headers or None, **operation.options
+        )
         handle = WorkflowHandle[Any](self, call.id, None, call.definition)
         name, encoded, signature = handle._message(  # noqa: SLF001 - a part of the same face
-            "update", update, args
+            "update", given.update, tuple(given.args)
         )
-        update_id = check_update_id(self.internals, id, name, call.id)
-        sent = UpdateAccepted(name, encoded, update_id)
+        sent = UpdateAccepted(name, encoded, check_update_id(self.internals, given.id, name, call.id))
         handle = await starts.start(self, replace(call, beside=starts.update_beside(sent)))
         operation.started(handle)
-        return await start_update(self, handle, sent, signature, stage=wait_for_stage, timeout=timeout, is_known=True)
+        return await start_update(
+            self, handle, sent, signature, stage=given.wait_for_stage, timeout=given.timeout, is_known=True
+        )
 
     def handle(
         self, workflow_id: str, *, run_id: str | None = None, workflow: Callable[..., Any] | type | None = None

@@ -27,6 +27,7 @@ from pledger.interceptors import (
     CancelWorkflowInput,
     QueryWorkflowInput,
     SignalWorkflowInput,
+    StartWorkflowUpdateInput,
     TerminateWorkflowInput,
 )
 from pledger.machine.definitions import WorkflowDefinition
@@ -268,10 +269,22 @@ class WorkflowHandle(Generic[T]):
         update with other arguments, UnknownUpdateError, RunClosedError, RunBlockedError, and NoWorkerError after
         `timeout`.
         """
-        name, encoded, signature = self._message("update", update, args)
-        sent = events.UpdateAccepted(name, encoded, check_update_id(self._connection, id, name, self.workflow_id))
+        given = StartWorkflowUpdateInput(self, update, args, id, wait_for_stage, timeout)
+        if (outbound := self._client.outbound) is not None:
+            return await outbound.start_workflow_update(given)
+        return await self._start_update(given)
+
+    async def _start_update(self, given: StartWorkflowUpdateInput) -> WorkflowUpdateHandle[Any]:
+        name, encoded, signature = self._message("update", given.update, tuple(given.args))
+        update_id = check_update_id(self._connection, given.id, name, self.workflow_id)
         return await start_update(
-            self._client, self, sent, signature, stage=wait_for_stage, timeout=timeout, is_known=id is not None
+            self._client,
+            self,
+            events.UpdateAccepted(name, encoded, update_id),
+            signature,
+            stage=given.wait_for_stage,
+            timeout=given.timeout,
+            is_known=given.id is not None,
         )
 
     def get_update_handle(

@@ -24,6 +24,7 @@ from pledger.machine.interception import (
     ExecuteWorkflowInput,
     HandleQueryInput,
     HandleSignalInput,
+    HandleUpdateInput,
     StartActivityInput,
     WorkflowInboundInterceptor,
     WorkflowOutboundInterceptor,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
     from pledger.client import Client
     from pledger.handle import WorkflowHandle
+    from pledger.updates import WithStartWorkflowOperation, WorkflowUpdateHandle, WorkflowUpdateStage
     from pledger.views import CancelVerdict
 
 __all__ = [
@@ -44,11 +46,14 @@ __all__ = [
     "ExecuteWorkflowInput",
     "HandleQueryInput",
     "HandleSignalInput",
+    "HandleUpdateInput",
     "Interceptor",
     "QueryWorkflowInput",
     "SignalWorkflowInput",
     "StartActivityInput",
     "StartWorkflowInput",
+    "StartWorkflowUpdateInput",
+    "StartWorkflowUpdateWithStartInput",
     "TerminateWorkflowInput",
     "WorkflowInboundInterceptor",
     "WorkflowOutboundInterceptor",
@@ -99,6 +104,31 @@ class QueryWorkflowInput:
 
 
 @dataclass
+class StartWorkflowUpdateInput:
+    """id: None for one that is drawn. `execute_update` is this and a wait for the result."""
+
+    handle: WorkflowHandle[Any]
+    update: Callable[..., Any] | str
+    args: Sequence[Any]
+    id: str | None
+    wait_for_stage: WorkflowUpdateStage
+    timeout: timedelta
+
+
+@dataclass
+class StartWorkflowUpdateWithStartInput:
+    """headers: for the run, where one is started."""
+
+    start_workflow_operation: WithStartWorkflowOperation[Any]
+    update: Callable[..., Any] | str
+    args: Sequence[Any]
+    id: str | None
+    wait_for_stage: WorkflowUpdateStage
+    timeout: timedelta
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
 class CancelWorkflowInput:
     handle: WorkflowHandle[Any]
     reason: str
@@ -125,6 +155,15 @@ class ClientOutboundInterceptor:
     async def query_workflow(self, input: QueryWorkflowInput) -> Any:  # noqa: A002 - as above
         return await self.next.query_workflow(input)
 
+    async def start_workflow_update(self, input: StartWorkflowUpdateInput) -> WorkflowUpdateHandle[Any]:  # noqa: A002 - as above
+        return await self.next.start_workflow_update(input)
+
+    async def start_update_with_start_workflow(
+        self,
+        input: StartWorkflowUpdateWithStartInput,  # noqa: A002 - as above
+    ) -> WorkflowUpdateHandle[Any]:
+        return await self.next.start_update_with_start_workflow(input)
+
     async def cancel_workflow(self, input: CancelWorkflowInput) -> CancelVerdict:  # noqa: A002 - as above
         return await self.next.cancel_workflow(input)
 
@@ -149,6 +188,16 @@ class _Asks(ClientOutboundInterceptor):
 
     async def query_workflow(self, input: QueryWorkflowInput) -> Any:  # noqa: A002 - as above
         return await input.handle._query(input.query, tuple(input.args), input.timeout)  # noqa: SLF001 - as above
+
+    async def start_workflow_update(self, input: StartWorkflowUpdateInput) -> WorkflowUpdateHandle[Any]:  # noqa: A002 - as above
+        return await input.handle._start_update(input)  # noqa: SLF001 - as above
+
+    async def start_update_with_start_workflow(
+        self,
+        input: StartWorkflowUpdateWithStartInput,  # noqa: A002 - as above
+    ) -> WorkflowUpdateHandle[Any]:
+        handle: WorkflowUpdateHandle[Any] = await self._client._update_with_start(input)  # noqa: SLF001 - as above
+        return handle
 
     async def cancel_workflow(self, input: CancelWorkflowInput) -> CancelVerdict:  # noqa: A002 - as above
         return await input.handle._cancel(input.reason)  # noqa: SLF001 - as above

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pledger import errors
 from pledger.engine import starting, update_rows
@@ -35,9 +35,13 @@ class Beside(NamedTuple):
     event: SignalReceived | UpdateAccepted
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class StartCall:
-    """The arguments of `Client.start_workflow`, the headers of interceptors, and what is sent with the start."""
+    """The arguments of `Client.start_workflow`, the headers of interceptors, and what is sent with the start.
+
+    name, definition: of the workflow; definition is None where only the name is known. The names are plain texts.
+    Raises UsageError and InvalidPolicyError.
+    """
 
     workflow: Callable[..., Any] | type | str
     args: tuple[Any, ...]
@@ -50,23 +54,21 @@ class StartCall:
     connection: object | None = None
     headers: dict[str, str] | None = None
     beside: Beside | None = None
+    name: str = field(init=False)
+    definition: WorkflowDefinition | None = field(init=False)
 
-    @property
-    def definition(self) -> WorkflowDefinition | None:
-        return None if isinstance(self.workflow, str) else WorkflowDefinition.of(self.workflow)
-
-    @property
-    def name(self) -> str:
-        return self.workflow if isinstance(self.workflow, str) else cast("WorkflowDefinition", self.definition).name
-
-    def checked(self) -> StartCall:
-        """The same with its names as plain texts. Raises UsageError and InvalidPolicyError."""
-        id_, name = self.id, self.name
-        if not id_:
+    def __post_init__(self) -> None:
+        workflow = self.workflow
+        if isinstance(workflow, str):
+            name, self.definition = workflow, None
+        else:
+            self.definition = definition = WorkflowDefinition.of(workflow)
+            name = definition.name
+        if not self.id:
             raise errors.UsageError(f"workflow {name!r} needs an id: a name of yours for this piece of work")
-        name = check_id(name, "the name of a workflow")
-        id_ = check_id(id_, f"the id of a run of workflow {name!r}")
-        task_queue = check_id(self.task_queue, f"the task queue of workflow {id_!r}")
+        self.name = name = check_id(name, "the name of a workflow")
+        self.id = id_ = check_id(self.id, f"the id of a run of workflow {name!r}")
+        self.task_queue = check_id(self.task_queue, f"the task queue of workflow {id_!r}")
         if self.priority is not None and not isinstance(self.priority, Priority):
             raise errors.InvalidPolicyError(
                 f"the priority of workflow {id_!r} is {self.priority!r}; it must be a Priority"
@@ -77,13 +79,10 @@ class StartCall:
                 raise errors.InvalidPolicyError(
                     f"{what} is {in_words(self.execution_timeout)}; it must be more than 0, or {or_none}"
                 )
-        workflow = name if isinstance(self.workflow, str) else self.workflow
-        return replace(self, id=id_, task_queue=task_queue, workflow=workflow)
 
 
 async def start(client: Client, call: StartCall) -> WorkflowHandle[Any]:
     """See `Client.start_workflow`."""
-    call = call.checked()
     internals, definition = client.internals, call.definition
     starting.check_known(internals, call.name, call.task_queue)
     if call.connection is not None and call.id_conflict_policy is IdConflictPolicy.TERMINATE_EXISTING:

@@ -28,11 +28,14 @@ from pledger.interceptors import (
     ExecuteActivityInput,
     ExecuteWorkflowInput,
     HandleSignalInput,
+    HandleUpdateInput,
     Interceptor,
     QueryWorkflowInput,
     SignalWorkflowInput,
     StartActivityInput,
     StartWorkflowInput,
+    StartWorkflowUpdateInput,
+    StartWorkflowUpdateWithStartInput,
     WorkflowInboundInterceptor,
     WorkflowOutboundInterceptor,
 )
@@ -42,6 +45,7 @@ if TYPE_CHECKING:
 
     from pledger.handle import WorkflowHandle
     from pledger.machine.context import ActivityHandle
+    from pledger.updates import WorkflowUpdateHandle
 
 __all__ = ["TracingInterceptor"]
 
@@ -129,6 +133,19 @@ class _Client(ClientOutboundInterceptor):
         with self._span("QueryWorkflow", input.query, input.handle.workflow_id):
             return await super().query_workflow(input)
 
+    async def start_workflow_update(self, input: StartWorkflowUpdateInput) -> WorkflowUpdateHandle[Any]:  # noqa: A002 - as above
+        with self._span("StartWorkflowUpdate", input.update, input.handle.workflow_id):
+            return await super().start_workflow_update(input)
+
+    async def start_update_with_start_workflow(
+        self,
+        input: StartWorkflowUpdateWithStartInput,  # noqa: A002 - as above
+    ) -> WorkflowUpdateHandle[Any]:
+        workflow_id = str(input.start_workflow_operation.options.get("id"))
+        with self._span("StartUpdateWithStartWorkflow", input.update, workflow_id):
+            propagate.inject(input.headers)
+            return await super().start_update_with_start_workflow(input)
+
 
 class _Activity(ActivityInboundInterceptor):
     def __init__(self, next: ActivityInboundInterceptor, tracer: Any) -> None:  # noqa: A002 - as above
@@ -170,6 +187,11 @@ class _Workflow(WorkflowInboundInterceptor):
         with workflow.unsafe.guards_off():
             self.mark(f"HandleSignal:{input.signal}", self.context)
         await super().handle_signal(input)
+
+    async def handle_update_handler(self, input: HandleUpdateInput) -> Any:  # noqa: A002 - as above
+        with workflow.unsafe.guards_off():
+            self.mark(f"HandleUpdate:{input.update}", self.context)
+        return await super().handle_update_handler(input)
 
     def mark(self, name: str, above: Any) -> Any:
         """The context of a span below `above`; the span itself is made only where this has not been done before."""

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from pledger import activity, connect, workflow
-from pledger.errors import UsageError, WorkflowFailedError
+from pledger.client import WithStartWorkflowOperation, WorkflowUpdateStage
+from pledger.errors import UpdateRejectedError, UsageError, WorkflowFailedError
 from pledger.interceptors import (
     ActivityInboundInterceptor,
     ClientOutboundInterceptor,
@@ -18,11 +19,14 @@ from pledger.interceptors import (
     ExecuteWorkflowInput,
     HandleQueryInput,
     HandleSignalInput,
+    HandleUpdateInput,
     Interceptor,
     QueryWorkflowInput,
     SignalWorkflowInput,
     StartActivityInput,
     StartWorkflowInput,
+    StartWorkflowUpdateInput,
+    StartWorkflowUpdateWithStartInput,
     TerminateWorkflowInput,
     WorkflowInboundInterceptor,
     WorkflowOutboundInterceptor,
@@ -31,6 +35,7 @@ from pledger.testing import replay
 from tests.engine.harness import Ledger
 from tests.engine.steps import ONCE
 
+ACCEPTED = WorkflowUpdateStage.ACCEPTED
 tenant: contextvars.ContextVar[str] = contextvars.ContextVar("tenant", default="nobody")
 
 
@@ -71,6 +76,17 @@ class _Client(ClientOutboundInterceptor):
     async def query_workflow(self, input: QueryWorkflowInput) -> Any:
         self.by.note("query")
         return await super().query_workflow(input)
+
+    async def start_workflow_update(self, input: StartWorkflowUpdateInput) -> Any:
+        self.by.note(f"update {input.id}")
+        if input.id == "u2":
+            input.args = [*input.args, "more"]
+        return await super().start_workflow_update(input)
+
+    async def start_update_with_start_workflow(self, input: StartWorkflowUpdateWithStartInput) -> Any:
+        self.by.note("update with start")
+        input.headers["tenant"] = tenant.get()
+        return await super().start_update_with_start_workflow(input)
 
     async def terminate_workflow(self, input: TerminateWorkflowInput) -> None:
         raise PermissionError("never")
@@ -114,6 +130,17 @@ class _Workflow(WorkflowInboundInterceptor):
         self.note(f"signal {input.signal}")
         await super().handle_signal(input)
 
+    def handle_update_validator(self, input: HandleUpdateInput) -> None:
+        self.note(f"may {input.id}")
+        if input.args[0] == "nonsense":
+            raise ValueError("nonsense is said nowhere")
+        super().handle_update_validator(input)
+
+    async def handle_update_handler(self, input: HandleUpdateInput) -> Any:
+        self.note(f"update {input.id}: {input.update}")
+        found = await super().handle_update_handler(input)
+        return f"{self.by.name} {found}" if isinstance(found, str) else -found
+
     async def handle_query(self, input: HandleQueryInput) -> Any:
         return [*await super().handle_query(input), self.by.name]
 
@@ -153,6 +180,22 @@ class Order:
     @workflow.signal
     def say(self, what: str) -> None:
         self.said.append(what)
+
+    @workflow.update
+    def hear(self, *what: str) -> int:
+        self.said += what
+        return len(self.said)
+
+    @workflow.update
+    async def hear_out(self, what: str) -> str:
+        await workflow.sleep(0)
+        self.said.append(what)
+        return what
+
+    @hear_out.validator
+    def _is_short(self, what: str) -> None:
+        if len(what) > 5:
+            raise ValueError(f"{what} is too long")
 
     @workflow.query
     def heard(self) -> list[str]:
@@ -198,6 +241,34 @@ async def test_the_first_one_stands_outermost(file_ledger: Ledger) -> None:
         *("outer: attempt of charge", "inner: attempt of charge"),
         *("inner: end of charge", "outer: end of charge"),
     ]
+
+
+async def test_updates_pass_all_sides_and_are_refused_on_the_way(ledger: Ledger) -> None:
+    both = Noting()
+    token = tenant.set("acme")
+    try:
+        async with connect(ledger.url, interceptors=[both]) as client:
+            async with ledger.worker(client, Order, charge, charge_in_a_thread):
+                operation = WithStartWorkflowOperation[Any](Order, "o1", id="order-1")
+                first = await client.start_update_with_start_workflow(
+                    Order.hear_out, "one", id="u1", wait_for_stage=ACCEPTED, start_workflow_operation=operation
+                )
+                assert await first.result() == "a one"
+                handle = await operation.workflow_handle()
+                assert await handle.result() == ["o1 for acme"] * 2 + ["o1 for acme in a thread"]
+                assert replay(await handle.history(), Order, interceptors=[Noting("a")])
+                handle = await client.start_workflow(Order, "o2", id="order-2")
+                both.notes.clear()
+                for update in (Order.hear, "hear_out"):  # one without a validator, and one with
+                    with pytest.raises(UpdateRejectedError, match="said nowhere"):
+                        await handle.execute_update(update, "nonsense", id="no")
+                with pytest.raises(UpdateRejectedError, match="two long ones is too long"):
+                    await handle.execute_update(Order.hear_out, "two long ones", id="no")
+                assert both.notes == ["a: update no", "a: may no"] * 3
+                assert await handle.execute_update(Order.hear, "two", id="u2") == -2
+                assert both.notes[6:9] == ["a: update u2", "a: may u2", "a: update u2: hear"]
+    finally:
+        tenant.reset(token)
 
 
 async def test_what_they_raise_the_attempt_has_failed_with(file_ledger: Ledger) -> None:

@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
-from types import CodeType
+from types import CodeType, MethodType
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
@@ -71,13 +71,17 @@ class Handler:
         """A call of it. name, args: what was sent. Raises PayloadError where they do not fit."""
         return self._partial(self.bound(instance), name, args)
 
-    def check(self, instance: object, name: str, args: bytes) -> Callable[[], Any] | None:
-        """A call of its validator, None where it has none. Raises PayloadError where the arguments do not fit."""
+    def check(
+        self, instance: object, name: str, args: bytes, default: Callable[..., None] | None = None
+    ) -> functools.partial[Any] | None:
+        """A call of its validator, or of `default` where it has none. Raises PayloadError where they do not fit."""
         validator = self.validator
         if validator is None:
+            if default is not None:
+                return self._partial(default, name, args)
             self._arguments(name, args)
             return None
-        return self._partial(validator if self.fn is not None else functools.partial(validator, instance), name, args)
+        return self._partial(validator if self.fn is not None else MethodType(validator, instance), name, args)
 
     def _partial(self, bound: Callable[..., Any], name: str, args: bytes) -> functools.partial[Any]:
         positional, keywords = self._arguments(name, args)

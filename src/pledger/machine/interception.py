@@ -7,6 +7,7 @@ ever called.
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pledger.errors import UsageError
 
 if TYPE_CHECKING:
+    from pledger.history.events import UpdateAccepted
     from pledger.machine.context import ActivityHandle
     from pledger.machine.machine import Machine
 
@@ -40,6 +42,17 @@ class HandleSignalInput:
 @dataclass
 class HandleQueryInput:
     query: str
+    args: Sequence[Any]
+    _call: Callable[..., Any] = field(repr=False)
+    _keywords: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+
+@dataclass
+class HandleUpdateInput:
+    """id: under which the update was sent."""
+
+    id: str
+    update: str
     args: Sequence[Any]
     _call: Callable[..., Any] = field(repr=False)
     _keywords: Mapping[str, Any] = field(default_factory=dict, repr=False)
@@ -80,6 +93,15 @@ class WorkflowInboundInterceptor:
         """It may not wait, nor act."""
         return await self.next.handle_query(input)
 
+    def handle_update_validator(self, input: HandleUpdateInput) -> None:  # noqa: A002 - as above
+        """It may only read. Whatever it raises rejects the update. Called for updates without a validator too, and
+        never on replay."""
+        self.next.handle_update_validator(input)
+
+    async def handle_update_handler(self, input: HandleUpdateInput) -> Any:  # noqa: A002 - as above
+        """Of a plain handler it may not wait: it is done at once."""
+        return await self.next.handle_update_handler(input)
+
 
 class WorkflowOutboundInterceptor:
     """What a run asks for."""
@@ -111,6 +133,13 @@ class _Inbound(WorkflowInboundInterceptor):
 
     async def handle_query(self, input: HandleQueryInput) -> Any:  # noqa: A002 - as above
         return input._call(*input.args, **input._keywords)  # noqa: SLF001 - its own
+
+    def handle_update_validator(self, input: HandleUpdateInput) -> None:  # noqa: A002 - as above
+        input._call(*input.args, **input._keywords)  # noqa: SLF001 - its own
+
+    async def handle_update_handler(self, input: HandleUpdateInput) -> Any:  # noqa: A002 - as above
+        found = input._call(*input.args, **input._keywords)  # noqa: SLF001 - its own
+        return await found if inspect.isawaitable(found) else found
 
 
 class _Outbound(WorkflowOutboundInterceptor):
@@ -154,6 +183,26 @@ def query(machine: Machine, name: str, call: functools.partial[Any]) -> Any:
     assert inbound is not None
     run = functools.partial(inbound.handle_query, HandleQueryInput(name, call.args, call.func, call.keywords))
     return _at_once(run, f"the query {name!r}")
+
+
+def validator(machine: Machine, update: UpdateAccepted, call: functools.partial[Any]) -> functools.partial[Any]:
+    inbound = machine.inbound
+    assert inbound is not None
+    return functools.partial(inbound.handle_update_validator, _update_input(update, call))
+
+
+def update(
+    machine: Machine, accepted: UpdateAccepted, call: functools.partial[Any], *, is_async: bool
+) -> functools.partial[Any]:
+    """As `signal`, of an update's handler."""
+    inbound = machine.inbound
+    assert inbound is not None
+    run = functools.partial(inbound.handle_update_handler, _update_input(accepted, call))
+    return run if is_async else functools.partial(_at_once, run, f"the update {accepted.name!r}")
+
+
+def _update_input(update: UpdateAccepted, call: functools.partial[Any]) -> HandleUpdateInput:
+    return HandleUpdateInput(update.update_id, update.name, call.args, call.func, call.keywords)
 
 
 def _at_once(run: Callable[[], Any], what: str) -> Any:

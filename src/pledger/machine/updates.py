@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pledger import errors
 from pledger.history import events, failures, payloads
-from pledger.machine import handlers, queries, replay, signals
+from pledger.machine import handlers, interception, queries, replay, signals
 from pledger.machine.closing import fails_run
 from pledger.machine.context import AtWork
 
@@ -61,12 +61,14 @@ def validate(machine: Machine, update: events.UpdateAccepted) -> None:
         known = handlers.names(machine, "update")
         raise errors.UnknownUpdateError(f"{machine.identity} has no update {name!r}; it has: {known}")
     try:
-        check = handler.check(machine.instance, name, update.args)
+        check = handler.check(machine.instance, name, update.args, None if machine.inbound is None else _let_through)
     except errors.PayloadError as error:
         raise errors.UpdateRejectedError(
             f"update {name!r} of {machine.identity} was sent what it does not take: {error}"
         ) from error
     if check is not None:
+        if machine.inbound is not None:
+            check = interception.validator(machine, update, check)
         what, called = f"validator of update {name!r}", _named(update, check)
         queries.reading(machine, what, called, errors.UpdateRejectedError)
 
@@ -84,6 +86,8 @@ def receive(machine: Machine, update: events.UpdateAccepted) -> None:
         told = f"UpdateAccepted {update.name!r}, which the code does not take any more"
         raise replay.mismatch(machine.identity, event_id=event_id, recorded=told, replayed=None)
     call = handler.call(machine.instance, update.name, update.args)
+    if machine.inbound is not None:
+        call = interception.update(machine, update, call, is_async=handler.is_async)
     context = Context()
     context.run(CURRENT_UPDATE.set, update)
     if handler.is_async:
@@ -96,6 +100,10 @@ def receive(machine: Machine, update: events.UpdateAccepted) -> None:
         _failed(machine, update, error)
     else:
         _returned(machine, update, handler, result)
+
+
+def _let_through(*_: object, **__: object) -> None:
+    """What interceptors stand around where an update has no validator."""
 
 
 def _named(update: events.UpdateAccepted, call: Callable[[], Any]) -> Callable[[], Any]:

@@ -20,8 +20,9 @@ WITH held AS MATERIALIZED (
         AND run.fence = $4
     FOR SHARE
 )
-UPDATE pledger.request AS request SET answer = $1, failure = $2 FROM held
-WHERE request.request_key = $3 AND request.run_key = held.run_key AND answer IS NULL AND failure IS NULL;
+UPDATE pledger.request AS request SET answer = $1, failure = $2
+WHERE request.request_key = $3 AND request.run_key = (SELECT held.run_key FROM held)
+    AND answer IS NULL AND failure IS NULL;
 
 -- name: take_answer
 DELETE FROM pledger.request WHERE request_key = $1 AND (answer IS NOT NULL OR failure IS NOT NULL)
