@@ -130,7 +130,8 @@ class Builder:
                 suggests=suggests,
             )
         stored = StoredTransition(first, body, transition.checksum(run.head, first, body))
-        last = run.last_event + len(inputs) + len(commands)
+        commands_from = first + len(inputs)
+        last = commands_from + len(commands) - 1
         append = Append(run.run_key, run.fence, run.last_event, stored, last, None, now_ms)
         if pieces:
             append.pieces = pieces
@@ -145,10 +146,10 @@ class Builder:
             append.closed = "timed_out" if closed is None or timed_out else _STATUS[type(closed)]
             if type(closed) is events.ContinueAsNew and not timed_out:
                 append.successor = _successor(run, closed)
-            self._part(run, append, commands, first + len(inputs), timed_out=timed_out)
+            self._part(run, append, commands, commands_from, timed_out=timed_out)
         else:
             if commands:
-                self._place(run, built, first + len(inputs), now_ms)
+                self._place(run, built, commands_from, now_ms)
             append.due_ms = run.due_ms()
         return built
 

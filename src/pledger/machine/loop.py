@@ -207,7 +207,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
     def current_path(self) -> tuple[int, ...]:
         """The spawn path of the running task, () outside of one (a plain signal handler)."""
         task = asyncio.current_task(self)
-        return task.path if isinstance(task, WorkflowTask) else ()
+        return task.path if type(task) is WorkflowTask else ()
 
     def live_tasks(self) -> list[WorkflowTask[Any]]:
         """Tasks that are not done, in the order of their creation."""
