@@ -63,6 +63,7 @@ from pledger.views import (
 if TYPE_CHECKING:
     from pledger.engine.connection import Connection
     from pledger.machine.declaring import UpdateMethod
+    from pledger.metrics import Metrics
 
 __all__ = [
     "QUERY_TIMEOUT",
@@ -102,6 +103,7 @@ async def connect(
     payload_bytes_max: int = payloads.PAYLOAD_BYTES_MAX,
     token_keys: Sequence[bytes] = (),
     interceptors: Sequence[Interceptor] = (),
+    metrics: Metrics | None = None,
 ) -> AsyncIterator[Client]:
     """Open a ledger and give the client for it; closing waits until what was asked is written.
 
@@ -112,6 +114,7 @@ async def connect(
     token_keys: secrets of at least 32 bytes that sign the tokens of attempts, in place of those that the ledger keeps;
     the first one signs, all are accepted. Whoever works on the ledger, or completes activities of it, has the same.
     interceptors: of what this client asks, and of the workers on it; the first one stands outermost.
+    metrics: a `pledger.metrics.Metrics`, which this client and the workers on it tell what they come to.
     Raises UsageError for a URL it does not know, InvalidPolicyError for a bound below 1, StoreError when the database
     cannot be opened.
     """
@@ -119,17 +122,34 @@ async def connect(
     if not (is_whole(payload_bytes_max) and payload_bytes_max >= 1):
         raise errors.InvalidPolicyError(f"connect(payload_bytes_max={payload_bytes_max!r}) must be at least 1")
     check_token_keys(token_keys)
+    _check_metrics(metrics)
     # Loaded with the first connection: many programs only define workflows.
     from pledger.engine.connection import Connection  # noqa: PLC0415
     from pledger.store import open_store  # noqa: PLC0415
 
     refuse_in_workflow_code()
     store = await open_store(url, durability=durability)
-    connection = Connection(store, namespace=namespace, payload_bytes_max=payload_bytes_max, token_keys=token_keys)
+    recording = None if metrics is None else metrics.recording(namespace)
+    connection = Connection(
+        store, namespace=namespace, payload_bytes_max=payload_bytes_max, token_keys=token_keys, meter=recording
+    )
     try:
-        yield Client(connection, interceptors)
+        if metrics is None or recording is None:
+            yield Client(connection, interceptors)
+        else:
+            with metrics.watching(connection, recording):
+                yield Client(connection, interceptors, counting=metrics.requests(recording))
     finally:
         await connection.close()
+
+
+def _check_metrics(metrics: object) -> None:
+    if metrics is None:
+        return
+    from pledger.metrics import Metrics  # noqa: PLC0415 - an extra, loaded by those alone who use it
+
+    if not isinstance(metrics, Metrics):
+        raise errors.UsageError(f"connect(metrics={metrics!r}) must be a pledger.metrics.Metrics")
 
 
 class StartOptions(TypedDict, total=False):
@@ -151,12 +171,15 @@ class Client(Completions):
     """Made by `connect`. Safe to share among the tasks of one event loop.
 
     internals: what it shares with the workers on it; not for programs. interceptors: as given.
+    counting: stands innermost.
     """
 
-    def __init__(self, connection: Connection, interceptors: Sequence[Interceptor] = ()) -> None:
+    def __init__(
+        self, connection: Connection, interceptors: Sequence[Interceptor] = (), *, counting: Interceptor | None = None
+    ) -> None:
         self._connection = connection
         self.interceptors = checked(interceptors, "connect(interceptors=...)")
-        self._outbound = of_client(self, self.interceptors)
+        self._outbound = of_client(self, self.interceptors if counting is None else (*self.interceptors, counting))
 
     @property
     def outbound(self) -> ClientOutboundInterceptor | None:

@@ -45,6 +45,7 @@ from pledger.worker import Worker
 
 if TYPE_CHECKING:
     from pledger.engine.port.transactions import BlockingTransaction
+    from pledger.metrics import Metrics
 
 T = TypeVar("T")
 
@@ -68,6 +69,7 @@ class SyncClient:
         durability: str = "power",
         payload_bytes_max: int = payloads.PAYLOAD_BYTES_MAX,
         token_keys: Sequence[bytes] = (),
+        metrics: Metrics | None = None,
     ) -> None:
         self._pid = os.getpid()
         self._loop = asyncio.new_event_loop()
@@ -81,6 +83,7 @@ class SyncClient:
                 durability=durability,
                 payload_bytes_max=payload_bytes_max,
                 token_keys=token_keys,
+                metrics=metrics,
             )
             self._client: Client = self._wait(self._stack.enter_async_context(opened))
         except BaseException:

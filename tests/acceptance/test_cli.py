@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -393,6 +395,22 @@ def test_a_workers_log_names_run_step_and_attempt(project: Project) -> None:
     with project.worker() as worker:
         project.pledger("start", "fulfil", "{}", "--id", "order-2", "--wait")
     assert "INFO    charged  [order-2 charge_card attempt 1]" in worker.log
+
+
+def test_a_worker_serves_metrics(project: Project) -> None:
+    with project.worker("--metrics-port", "0") as worker:
+        project.pledger("start", "fulfil", '{"timeouts": 1}', "--id", "order-1", "--wait")
+        served = re.search(r"metrics are served at (http://127\.0\.0\.1:\d+/metrics)", worker.log)
+        assert served
+        page = urllib.request.urlopen(served[1]).read().decode()
+        port = served[1].split(":")[2].partition("/")[0]
+        taken = project.pledger("worker", "shop", "--metrics-port", port, code=2).err
+    labels = 'namespace="default",task_queue="default",workflow_type="fulfil"'
+    assert f"pledger_workflow_completed_total{{{labels}}} 1.0" in page
+    assert 'pledger_ledger_up{namespace="default"} 1.0' in page
+    assert "process_cpu_seconds_total" in page
+    assert "order-1" not in page
+    assert f"metrics cannot be served at 127.0.0.1:{port}: " in taken
 
 
 def test_a_killed_worker_is_seen_as_gone(project: Project) -> None:

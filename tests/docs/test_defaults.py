@@ -5,7 +5,7 @@ import re
 from datetime import timedelta
 from pathlib import Path
 
-from pledger import RetryPolicy, Worker, client, completions
+from pledger import RetryPolicy, Worker, client, completions, metrics
 from pledger.engine import (
     auditor,
     blocks,
@@ -31,6 +31,7 @@ from pledger.history.placement import DEFAULT_PRIORITY
 from pledger.history.times import DURATION_MAX
 from pledger.machine import context, family
 from pledger.machine.definitions import DEFAULT_START_TO_CLOSE, StepOptions
+from pledger.metrics import ledger, scraping
 from pledger.store import postgres
 from pledger.store.memory import tasks as memory_tasks
 from pledger.store.postgres import commit, handed_out, handle, links, quota
@@ -144,6 +145,13 @@ def expected() -> dict[str, float]:
         "commits come back to it below": lane.FAST_AGAIN_MS / 1000,
         "a slow disk is tried again on the loop after": lane.PROBE_S,
         "checkpoint": writer.CHECKPOINT_PAGES,
+        "port of the metrics": metrics.DEFAULT_PORT,
+        "between two looks at the ledger for metrics": seconds(
+            inspect.signature(metrics.Metrics).parameters["ledger_every"].default
+        ),
+        "share of the time that such looks may take": ledger.SHARE_MAX,
+        "wait of a scrape for the ledger": ledger.WAIT_S,
+        "task queues that metrics tell of": scraping.QUEUES_MAX,
         "connections of a client, with all workers on it": quota.CONNECTIONS_MAX,
         "connections that listen, of a client": quota.LISTENERS_MAX,
         "look of a worker without a hint": postgres.PostgresStore.look_every_s,

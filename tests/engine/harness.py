@@ -13,12 +13,15 @@ from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pledger import Client, Worker, connect
 from pledger.engine.session import Heart, ThreadHeart
 from pledger.machine.definitions import ActivityDefinition, WorkflowDefinition
 from pledger.testing import replay
+
+if TYPE_CHECKING:
+    from pledger.metrics import Metrics
 
 T = TypeVar("T")
 
@@ -48,9 +51,9 @@ class Ledger:
         assert self.url.startswith("sqlite:///")
         return Path(self.url.removeprefix("sqlite:///"))
 
-    def connect(self, namespace: str = "default") -> Any:
+    def connect(self, namespace: str = "default", metrics: Metrics | None = None) -> Any:
         self.namespaces.add(namespace)
-        return connect(self.url, namespace=namespace)
+        return connect(self.url, namespace=namespace, metrics=metrics)
 
     def worker(self, client: Client, *definitions: Any, **options: Any) -> Worker:
         """A worker for these workflows and activities, which replays every run that finishes."""
@@ -116,8 +119,9 @@ class WorkerProcess:
     the machine had slept.
     """
 
-    def __init__(self, ledger: Ledger, *definitions: Any, **options: Any) -> None:
+    def __init__(self, ledger: Ledger, *definitions: Any, metrics: Metrics | None = None, **options: Any) -> None:
         self._ledger = ledger
+        self._metrics = metrics
         self._options = ledger.options(*definitions, **options)
         self._loop = asyncio.new_event_loop()
         self._alive = threading.Event()
@@ -127,7 +131,7 @@ class WorkerProcess:
         self.client: Client = self.call(self._begin())
 
     async def _begin(self) -> Client:
-        client: Client = await self._stack.enter_async_context(self._ledger.connect())
+        client: Client = await self._stack.enter_async_context(self._ledger.connect(metrics=self._metrics))
         await self._stack.enter_async_context(_MortalWorker(client, self._alive, **self._options))
         return client
 

@@ -11,13 +11,16 @@ import re
 from collections.abc import AsyncIterator, Awaitable
 from datetime import timedelta
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from pledger import errors
 from pledger.cli.exits import NoLedgerError, WaitTimeoutError
 from pledger.client import Client, WorkflowHandle, connect
 from pledger.history import payloads
 from pledger.store import has_ledger
+
+if TYPE_CHECKING:
+    from pledger.metrics import Metrics
 
 T = TypeVar("T")
 
@@ -37,6 +40,7 @@ async def opened(
     may_create: bool = False,
     durability: str = "power",
     payload_bytes_max: int = payloads.PAYLOAD_BYTES_MAX,
+    metrics: Metrics | None = None,
 ) -> AsyncIterator[Client]:
     """The client of the command's ledger.
 
@@ -59,6 +63,7 @@ async def opened(
         durability=durability,
         payload_bytes_max=payload_bytes_max,
         token_keys=_token_keys(),
+        metrics=metrics,
     ) as client:
         yield client
 

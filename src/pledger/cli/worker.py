@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 from enum import StrEnum
-from typing import Annotated, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 import typer
 
+from pledger import errors
 from pledger.cli import options, words
 from pledger.cli.code import Code, load_code
 from pledger.cli.durations import parse_duration
@@ -22,6 +25,9 @@ from pledger.client import Client
 from pledger.engine.secrets import resolver_of
 from pledger.history import payloads
 from pledger.worker import Worker
+
+if TYPE_CHECKING:
+    from pledger.metrics import Metrics
 
 logger = logging.getLogger("pledger.worker")
 
@@ -133,6 +139,21 @@ BuildId: TypeAlias = Annotated[
 Identity: TypeAlias = Annotated[
     str | None, typer.Option("--identity", help="What people call this process.", show_default="pid@host")
 ]
+MetricsPort: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        "--metrics-port",
+        min=0,
+        max=65535,
+        metavar="PORT",
+        help="Serve metrics for Prometheus at http://HOST:PORT/metrics; 9464 is usual, 0 is any that is free.",
+        show_default="none",
+    ),
+]
+MetricsHost: TypeAlias = Annotated[
+    str,
+    typer.Option("--metrics-host", metavar="HOST", help="The address that it listens at; 0.0.0.0 is all of them."),
+]
 Paused: TypeAlias = Annotated[
     bool,
     typer.Option("--paused", help="Pause the namespace before anything is taken, unless it is: see `pledger resume`."),
@@ -164,6 +185,8 @@ def worker(
     build_id: BuildId = None,
     identity: Identity = None,
     paused: Paused = False,
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = "127.0.0.1",
     durability: Durable = Durability.POWER,
     log_level: Annotated[LogLevel, typer.Option("--log-level")] = LogLevel.INFO,
     url: options.Url = options.DEFAULT_URL,
@@ -196,10 +219,38 @@ def worker(
         "identity": identity,
         "paused": paused,
     }
-    ledger = opened(url, namespace, may_create=True, durability=durability, payload_bytes_max=payload_bytes_max)
+    code = load_code(target)
     where = shown(url) if namespace == "default" else f"namespace {namespace!r} in {shown(url)}"
-    asyncio.run(_work(load_code(target), ledger, where, settings))
+    with _served(metrics_port, metrics_host) as metrics:
+        ledger = opened(
+            url,
+            namespace,
+            may_create=True,
+            durability=durability,
+            payload_bytes_max=payload_bytes_max,
+            metrics=metrics,
+        )
+        asyncio.run(_work(code, ledger, where, settings))
     return Exit.OK
+
+
+@contextlib.contextmanager
+def _served(port: int | None, host: str) -> Iterator[Metrics | None]:
+    """The metrics of the process, while they are served; None where nobody asked for them."""
+    if port is None:
+        yield None
+        return
+    try:
+        from pledger.metrics import Metrics  # noqa: PLC0415 - an extra, loaded by those alone who use it
+    except ImportError as error:
+        raise errors.UsageError(
+            f"--metrics-port needs prometheus-client, which cannot be imported ({error}): "
+            "pip install 'pledger[metrics]'"
+        ) from error
+    metrics = Metrics()
+    with metrics.serve(port, host) as found:
+        logger.info("metrics are served at http://%s:%d/metrics", f"[{host}]" if ":" in host else host, found)
+        yield metrics
 
 
 def _by_name(given: list[str]) -> dict[str, str | None]:

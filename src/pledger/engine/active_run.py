@@ -32,6 +32,9 @@ class ActiveRun:
     their origins, that have to wait: see `growth`.
     waiting: called, with the machine at rest, once nothing is in flight (queries). asks: of those who wait for updates;
     has_updates: some are among the inputs. settled: keys of messages that came to nothing with the start.
+    started_ms: when it was started, wherever. For a meter, and kept only where there is one: ready_s, when it last
+    became ready, by the loop's clock; waited_ms: how long it had waited in the store before that; met: its code has
+    gone on since it came into memory.
     """
 
     __slots__ = (
@@ -57,16 +60,20 @@ class ActiveRun:
         "inputs",
         "last_event",
         "machine",
+        "met",
         "origins",
         "outcomes",
         "outcomes_applied",
         "ready",
+        "ready_s",
         "releasing",
         "run_key",
         "settled",
         "slept",
+        "started_ms",
         "taken",
         "time_ms",
+        "waited_ms",
         "waiting",
         "warned",
     )
@@ -82,6 +89,10 @@ class ActiveRun:
         self.head = head
         self.last_event = 0
         self.time_ms = 0
+        self.started_ms = 0
+        self.ready_s = 0.0
+        self.waited_ms = 0
+        self.met = False
         self.code: str | None = None
         self.deadline_ms: int | None = None
         self.inputs: list[Input] = []

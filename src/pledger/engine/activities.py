@@ -24,6 +24,7 @@ from pledger.engine.executors import Executors
 from pledger.engine.handing_out import HandingOut
 from pledger.engine.heartbeats import Heartbeats
 from pledger.engine.held import Held
+from pledger.engine.meter import ending_of
 from pledger.engine.outcomes import SHUTDOWN, Outcomes, Runs
 from pledger.engine.port.answers import Reply
 from pledger.engine.port.operations import PutTask
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from pledger.engine.committer import Committer
     from pledger.engine.interception import ActivityInboundInterceptor
     from pledger.engine.keyring import Keyring
+    from pledger.engine.meter import Ending, WorkerMeter
     from pledger.engine.port.lanes import Bounds
     from pledger.engine.port.verbs import Store
     from pledger.engine.secrets import Secrets
@@ -57,7 +59,8 @@ class Activities:
     """The attempts of one worker.
 
     definitions: what it knows, which a test may add to. rows: those of its attempts. admission: which may start beside
-    their runs. under_way: those that run. held: rows that wait for a slot here.
+    their runs. under_way: those that run. held: rows that wait for a slot here. meter: told what they come to; None
+    costs nothing.
     """
 
     def __init__(
@@ -82,8 +85,10 @@ class Activities:
         budgets: Budgets | None,
         keyring: Keyring,
         inbound: ActivityInboundInterceptor | None = None,
+        meter: WorkerMeter | None = None,
     ) -> None:
         self.definitions = definitions
+        self._meter = meter
         self._inbound = inbound
         self.rows = TaskRows(
             committer=committer,
@@ -231,6 +236,8 @@ class Activities:
             return
         if self._budgets is not None:
             self._budgets.began(attempt)
+        if self._meter is not None:
+            self._note_begin(self._meter, attempt)
         self._time_outs.arm(attempt)
 
     def _start_wrapped(self, attempt: Attempt, args: list[Any]) -> None:
@@ -275,6 +282,8 @@ class Activities:
             return
         if attempt.opened is not None:
             self._note_end(attempt, None)
+        if self._meter is not None:
+            self._measure(self._meter, attempt, "completed")
         self._release(attempt)
         self._deliver(attempt, ActivityCompleted(attempt.event_id, encoded, attempt.number), ())
 
@@ -283,6 +292,8 @@ class Activities:
         more is known than that the call went out."""
         if attempt.opened is not None:
             self._note_end(attempt, None)
+        if self._meter is not None:
+            self._measure(self._meter, attempt, "outside")
         self._release(attempt)
         self._handing_out.hand_out(attempt)
 
@@ -319,6 +330,8 @@ class Activities:
             else:
                 if attempt.opened is not None:
                     self._note_end(attempt, None)
+                if self._meter is not None:
+                    self._measure(self._meter, attempt, "completed")
                 self._release(attempt)
             if result.reply is Reply.WON:
                 self._runs.recorded(attempt, result.outcome)
@@ -338,6 +351,8 @@ class Activities:
     def _end(self, attempt: Attempt, failure: Failure) -> None:
         if attempt.opened is not None:
             self._note_end(attempt, failure)
+        if self._meter is not None:
+            self._measure(self._meter, attempt, ending_of(failure))
         self._release(attempt)
         self._outcomes.failed(attempt, failure)
 
@@ -345,6 +360,17 @@ class Activities:
         """For the budget of what it depends on."""
         assert self._budgets is not None
         self._budgets.ended(attempt, failure)
+
+    def _note_begin(self, meter: WorkerMeter, attempt: Attempt) -> None:
+        attempt.began_s = self._loop.time()
+        due_ms = attempt.scheduled_ms if attempt.row is None else attempt.row.due_ms
+        meter.attempt_begun(attempt.definition.name, max(0, self._clock.now_ms() - due_ms) / 1000)
+
+    def _measure(self, meter: WorkerMeter, attempt: Attempt, ending: Ending) -> None:
+        name, began_s = attempt.definition.name, attempt.began_s
+        meter.attempt_ended(name, ending, None if began_s is None else self._loop.time() - began_s)
+        if ending == "completed":
+            meter.activity_completed(name, max(0, self._clock.now_ms() - attempt.scheduled_ms) / 1000)
 
     def _release(self, attempt: Attempt) -> None:
         """The attempt is over; its slot is free, unless its thread still runs."""

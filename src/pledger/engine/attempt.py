@@ -35,6 +35,7 @@ class Attempt:
     heartbeat: the details reported last, a JSON array; beat_of_last_attempt: those that this attempt found.
     row_sent: a row is on its way to the store, or there. opened: how often the circuit of what it depends on had opened
     when it began; None without one, and before.
+    began_s: when its code did, by the loop's clock, where there is a meter.
     connection: of its transaction, while its code has one. resolve: gives the values of the secrets that its activity
     declares; may block.
     key: gives what tokens are signed with. has_token: its code has asked for one.
@@ -48,6 +49,7 @@ class Attempt:
     cancel_requested = False
     row_sent = False
     opened: int | None = None
+    began_s: float | None = None
     finished = False
     task: asyncio.Future[Any] | None = None
     timer: asyncio.TimerHandle | None = None

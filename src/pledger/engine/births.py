@@ -19,6 +19,8 @@ from pledger.history.events import RunStarted, SignalReceived, UpdateAccepted
 from pledger.machine.identity import RunIdentity
 
 if TYPE_CHECKING:
+    import asyncio
+
     from pledger.engine.building import InFlight
     from pledger.engine.committer import Committer
     from pledger.engine.listener import Listener
@@ -39,7 +41,16 @@ class Births:
     """session_key: whose the runs will be. unborn: those that the next turn bears. in_flight: how many are on their way
     to the store."""
 
-    def __init__(self, runs: Runs, *, committer: Committer, listener: Listener, session_key: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        runs: Runs,
+        *,
+        committer: Committer,
+        loop: asyncio.AbstractEventLoop,
+        listener: Listener,
+        session_key: Callable[[], int],
+    ) -> None:
+        self._loop = loop
         self.unborn: deque[Birth] = deque()
         self.in_flight = 0
         self._runs = runs
@@ -57,7 +68,9 @@ class Births:
         start, started = birth.start, birth.started
         machine = self._runs.new_machine(self._runs.definitions[started.workflow_type], birth.identity)
         run = ActiveRun(birth.identity, machine, run_key=0, chain_key=0, fence=1, head=transition.CHAIN_START)
-        run.deadline_ms, run.warned = started.deadline_ms, 0
+        run.deadline_ms, run.warned, run.started_ms = started.deadline_ms, 0, start.started_ms
+        if self._runs.meter is not None:
+            run.ready_s, run.waited_ms = self._loop.time(), max(0, now_ms - start.started_ms)
         run.event_mark, run.byte_mark = self._runs.growth.first
         run.add(started)
         if birth.beside is not None:

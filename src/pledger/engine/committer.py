@@ -13,12 +13,15 @@ import asyncio
 import contextvars
 import gc
 from collections.abc import Callable
-from typing import NoReturn, Protocol
+from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from pledger.engine.interrupts import is_interrupt
 from pledger.engine.port.answers import Answer
 from pledger.engine.port.operations import Operation
 from pledger.errors import InternalError, StoreUnavailableError
+
+if TYPE_CHECKING:
+    from pledger.engine.meter import Meter
 
 #: Operations of one transaction at most: a bound on how long other processes wait for the lock.
 BATCH_MAX = 2_000
@@ -35,7 +38,8 @@ class Committer:
 
     on_error: told of an exception that a preparer or an answer's callback raised; that is a bug of ours and must not
     take the other operations of the batch with it, nor those to come. on_store: told when a batch finds the store
-    unavailable (the error), and of the first one that is written after that (None).
+    unavailable (the error), and of the first one that is written after that (None). meter: told of each batch
+    that is written.
     """
 
     def __init__(
@@ -44,7 +48,10 @@ class Committer:
         loop: asyncio.AbstractEventLoop,
         on_error: Callable[[BaseException], None] | None = None,
         on_store: Callable[[StoreUnavailableError | None], None] | None = None,
+        meter: Meter | None = None,
     ) -> None:
+        self._meter = meter
+        self._began_s = 0.0
         self._store = store
         self._loop = loop
         self._on_error = on_error or self._log
@@ -136,6 +143,8 @@ class Committer:
         else:
             self._operations, self._callbacks = [], []
         self._in_flight = True
+        if self._meter is not None:
+            self._began_s = self._loop.time()
         try:
             future = self._store.commit(operations)
         except BaseException as error:  # noqa: BLE001 - see on_error; and Ctrl-C, where a store commits on this thread
@@ -155,6 +164,8 @@ class Committer:
         else:
             error = future.exception()
             if error is None:
+                if self._meter is not None:
+                    self._meter.committed(len(callbacks), self._loop.time() - self._began_s)
                 answers = future.result()
                 if len(answers) != len(callbacks):
                     # A bug of the store's: whose answer is whose is not known, and must not be guessed.

@@ -23,6 +23,7 @@ from pledger.history import payloads
 
 if TYPE_CHECKING:
     from pledger.engine.engine import Engine
+    from pledger.engine.meter import Meter
     from pledger.engine.port.records import RunStatus
     from pledger.engine.port.verbs import Store
     from pledger.history.events import Command
@@ -42,6 +43,7 @@ class Connection:
     payload_bytes_max: of one value that they write; a worker may have a bound of its own.
     token_keys: secrets that sign the tokens of attempts, in place of those of the ledger; the first one signs.
     entropy: gives random bytes, for run ids and seeds. heart_arguments: what a new heart of this process's kind takes.
+    meter: told what is written, and of the workers; None costs nothing.
     """
 
     def __init__(
@@ -54,7 +56,9 @@ class Connection:
         monotonic: Callable[[], float] = time.monotonic,
         entropy: Callable[[int], bytes] = os.urandom,
         codecs: Sequence[PayloadCodec] = (),
+        meter: Meter | None = None,
     ) -> None:
+        self.meter = meter
         self.vault = Vault(codecs)
         self.store = store = sealed_store(store, self.vault)
         self.namespace = namespace
@@ -64,7 +68,9 @@ class Connection:
         self.keyring = Keyring(store, token_keys, monotonic)
         self.loop = asyncio.get_running_loop()
         self.clock = LedgerClock(monotonic)
-        self.committer = Committer(store, self.loop, on_store=lambda error: self.store_told("writes", error))
+        self.committer = Committer(
+            store, self.loop, on_store=lambda error: self.store_told("writes", error), meter=meter
+        )
         self._outage = Outage(monotonic, lambda: sum(engine.runs.waiting for engine in self.engines))
         self.engines: list[Engine] = []
         self.heart_arguments: tuple[Any, ...] = ()
@@ -118,6 +124,8 @@ class Connection:
 
     def store_told(self, subject: Subject, error: BaseException | None) -> None:
         """The store has failed, or works again (None)."""
+        if error is not None and self.meter is not None:
+            self.meter.store_failed(subject)
         if error is None:
             self._outage.works(subject)
         elif self.engines:  # a client alone gets the error itself

@@ -19,6 +19,7 @@ from pledger.engine.intake import Intake
 from pledger.engine.interrupts import is_interrupt
 from pledger.engine.limits import Limits
 from pledger.engine.loading import Loader
+from pledger.engine.meter import Slots, Standing
 from pledger.engine.partings import Partings
 from pledger.engine.port.answers import Answer, Reply, Sent
 from pledger.engine.runs import Runs
@@ -94,6 +95,8 @@ class Engine:
         self._loop = asyncio.get_running_loop()
         self._clock: LedgerClock = connection.clock
         self._stopping = False
+        meter = connection.meter
+        self._meter = None if meter is None else meter.worker(task_queue)
         self.session = self._new_session()
         self.runs = self._new_runs(codes or dict.fromkeys(self.workflows, code))
         definitions = {each.name: each for each in activities}
@@ -151,6 +154,7 @@ class Engine:
             worker=self.identity,
             vault=self.connection.vault,
             interceptors=self._around_workflows,
+            meter=self._meter,
         )
 
     def _new_budgets(self) -> Budgets | None:
@@ -183,6 +187,7 @@ class Engine:
             budgets=self.budgets,
             keyring=self.connection.keyring,
             inbound=self._around_activities,
+            meter=self._meter,
         )
 
     def _new_loader(self, randomness: random.Random) -> Loader:
@@ -239,12 +244,15 @@ class Engine:
         except BaseException:
             self.runs.stop()  # a program that tries again has another engine, and the committer none of this one
             self.activities.close()
+            self._unmeter()
             raise
         self._watchdog.start()
         self.intake.start()
         self._sweeper.start()
         self._auditor.start()
         self.connection.attach(self)
+        if self._meter is not None:
+            self._meter.begun(self._standing)
 
     async def _take_place(self) -> None:
         """All of the start that may fail."""
@@ -290,7 +298,18 @@ class Engine:
             self.activities.close()
             self._watchdog.stop()
             self._heart.stop()
+            self._unmeter()
         await self.session.close()
+
+    def _unmeter(self) -> None:
+        if self._meter is not None:
+            self._meter.stopped()
+
+    def _standing(self) -> Standing:
+        """Asked from other threads: it only reads numbers."""
+        slots = self.activities.admission.slots
+        kinds = zip(("ActivityWorker", "ActivityThread", "Transaction"), slots.all, slots.free(), strict=True)
+        return Standing(len(self.runs.active), tuple(Slots(*each) for each in kinds))
 
     async def _await_transitions(self, patience_s: float) -> None:
         """Of those that the store could not take, and that are to be tried again: results that are in no row would be
@@ -308,6 +327,8 @@ class Engine:
     def _lost_lease(self) -> None:
         """The session was buried while this process slept: nothing here is ours any more. Begin anew."""
         logger.error("the lease of %s is lost; its runs belong to others now", self.identity)
+        if self._meter is not None:
+            self._meter.lease_lost()
         self.runs.forget_all("the worker lost its lease")
         self.activities.stop_claimed("the worker lost its lease")
         self._heart.stop()

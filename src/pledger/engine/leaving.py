@@ -63,8 +63,14 @@ class Leaving:
     def block_with(self, run: ActiveRun, reason: bytes) -> None:
         rows = self._runs.activities.leave_behind(run.run_key, [*run.outcomes_applied, *run.outcomes])
         self._runs.forget(run, "the run is blocked")
+        self.note_block(run.identity.workflow_type, reason)
         operation = Block(run.run_key, run.fence, reason, self._runs.codes[run.identity.workflow_type], rows)
         self.let_go(operation, lambda: self._runs.activities.rows.left(run.run_key))
+
+    def note_block(self, workflow_type: str, reason: bytes) -> None:
+        """For the meter."""
+        if self._runs.meter is not None:
+            self._runs.meter.blocked(workflow_type, blocks.read(reason)["reason"])
 
     def let_go(self, operation: Block | Release, done: Callable[[], None] | None = None) -> None:
         """Write that a run is not held here any more, as often as it takes. done: called once that is settled."""
@@ -115,6 +121,8 @@ class Leaving:
             if surplus > 0 and self._may_leave(run):
                 surplus -= 1
                 self.release(run)
+                if self._runs.meter is not None:
+                    self._runs.meter.evicted()
 
     def _may_leave(self, run: ActiveRun) -> bool:
         if run.gone or run.held_back or not run.at_rest:

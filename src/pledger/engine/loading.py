@@ -160,11 +160,13 @@ class _WentOnError(Exception):
 
 
 class _Loaded(NamedTuple):
-    """with_row: the events of its activities that have a task row, or their outcome."""
+    """with_row: the events of its activities that have a task row, or their outcome. since_ms: since when there has
+    been something for it to do, as far as that is known."""
 
     row: RunRow
     run: ActiveRun
     with_row: set[int]
+    since_ms: int | None
 
 
 @contextlib.contextmanager
@@ -286,9 +288,14 @@ class Loader:
         run = ActiveRun(
             machine.identity, machine, run_key=row.run_key, chain_key=row.chain_key, fence=row.fence, head=row.head
         )
+        run.started_ms = row.started_ms
+        meter = self._runs.meter
+        began_s = 0.0 if meter is None else self._loop.time()
         try:
             self._doubt(run, losses)
             await self._replay(run, row, stored.transitions)
+            if meter is not None and row.last_event:
+                meter.replayed(row.workflow_type, self._loop.time() - began_s)
             for message in in_turn(stored.messages):
                 take_message(run, message)
             for task in stored.tasks:
@@ -302,10 +309,12 @@ class Loader:
             return self._given_up(row, error, machine.last_event + 1)
         # What a reset run is given first may have the outcome of an activity, which then needs no row.
         settled = {one.scheduled_event_id for one in run.inputs if isinstance(one, _OUTCOMES)}
-        return _Loaded(row, run, settled.union(task.event_id for task in stored.tasks))
+        with_row = settled.union(task.event_id for task in stored.tasks)
+        since_ms = min((each.sent_ms for each in stored.messages), default=row.due_ms or None)
+        return _Loaded(row, run, with_row, since_ms)
 
     async def _adopt(self, loaded: _Loaded) -> None:
-        row, run, with_row = loaded
+        row, run, with_row, since_ms = loaded
         if not self._is_wanted(row):
             await self._dispose(run)
             return
@@ -314,6 +323,8 @@ class Loader:
         for fired in run.machine.due_timers(self._clock.now_ms()):
             if fired not in has_fired:
                 run.add(fired)
+        if since_ms is not None:
+            run.waited_ms = max(0, self._clock.now_ms() - since_ms)
         self._runs.adopt(run)
         if row.claims:
             self._committer.submit(ConfirmClaim(row.run_key, row.fence), lambda _: None)
@@ -391,6 +402,8 @@ class Loader:
             draw=self._random.random(),
         )
         record = record_of((run.run_key, event_id, 1), "lost", scheduled_ms, now_ms, self._worker, failure)
+        if self._runs.meter is not None:
+            self._runs.meter.attempt_ended(command.activity_type, "worker_lost", None)
         match verdict:
             case GiveUp():
                 run.add(ActivityFailed(event_id, verdict.failure, verdict.retry_state, 1))
@@ -410,6 +423,7 @@ class Loader:
                 self._activities.rows.put(PutTask(run.fence, task, [record]))
 
     def _block(self, row: RunRow, reason: bytes) -> None:
+        self._runs.leaving.note_block(row.workflow_type, reason)
         self._runs.leaving.let_go(Block(row.run_key, row.fence, reason, self._runs.codes[row.workflow_type]))
 
 

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from pledger.engine.attempt import Attempt
     from pledger.engine.committer import Committer
     from pledger.engine.listener import Listener
+    from pledger.engine.meter import WorkerMeter
     from pledger.engine.port.records import TaskRow
     from pledger.engine.session import LedgerClock
     from pledger.engine.vault import Vault
@@ -53,7 +54,7 @@ class Runs:
     """The active runs of one worker, by run_key.
 
     session_key: whose they are. codes: the identity of the code of each workflow, by its type. births: those that start
-    here. leaving: those that leave while they are open.
+    here. leaving: those that leave while they are open. meter: told what they come to; None costs nothing.
     """
 
     def __init__(
@@ -75,7 +76,9 @@ class Runs:
         interceptors: Sequence[type[WorkflowInboundInterceptor]] = (),
         worker: str,
         vault: Vault,
+        meter: WorkerMeter | None = None,
     ) -> None:
+        self.meter = meter
         self.definitions = definitions
         self.active: dict[int, ActiveRun] = {}
         self.activities: Activities  # see `meet`
@@ -94,7 +97,7 @@ class Runs:
         self._worker = worker
         self._builder = Builder(codes=codes, task_queue=task_queue, worker=worker, vault=vault)
         self._ready: deque[ActiveRun] = deque()
-        self.births = Births(self, committer=committer, listener=listener, session_key=session_key)
+        self.births = Births(self, committer=committer, loop=loop, listener=listener, session_key=session_key)
         self._unborn = self.births.unborn
         self.leaving = Leaving(
             self, committer=committer, clock=clock, loop=loop, listener=listener, cached_max=cached_max
@@ -141,6 +144,8 @@ class Runs:
         """The run has work. One that is being handed back does none: its inputs are stored too, and wake it there."""
         if not (run.ready or run.in_flight or run.gone or run.releasing):
             run.ready = True
+            if self.meter is not None:
+                run.ready_s = self._loop.time()
             self._ready.append(run)
             self._committer.kick()
 
@@ -183,6 +188,8 @@ class Runs:
         run.outcomes.append((attempt, outcome))
         if not run.ready and not run.in_flight:  # make_ready, written out: every step's path
             run.ready = True
+            if self.meter is not None:
+                run.ready_s = self._loop.time()
             self._ready.append(run)
             self._committer.kick()
         return True
@@ -296,6 +303,7 @@ class Runs:
             return None
         watchdog.activation += 1
         watchdog.identity = run.identity
+        began_s = 0.0 if self.meter is None else self._loop.time()
         try:
             consumed, commands = machine.activate_staged(inputs, time_ms=now_ms)
         finally:
@@ -304,12 +312,25 @@ class Runs:
                 watchdog.delivered()
         if consumed < len(inputs):
             inputs, origins = inputs[:consumed], origins[:consumed]
+        if self.meter is not None:
+            self._measure(self.meter, run, began_s)
         built = self._builder.build(self, run, inputs, origins, commands, now_ms)
         if machine.refusals or run.growth is not None:
             built.append.attempts = [*self._builder.signals_told(run, now_ms), *take_warning(run)]
         if machine.unfinished or machine.unawaited or machine.unstarted:
             remarks.tell(machine)
         return built
+
+    def _measure(self, meter: WorkerMeter, run: ActiveRun, began_s: float) -> None:
+        """Its code has gone on from then until now."""
+        name, machine = run.identity.workflow_type, run.machine
+        waited_s, run.waited_ms = began_s - run.ready_s + run.waited_ms / 1000, 0
+        meter.activated(name, waited_s, self._loop.time() - began_s, cached=run.met)
+        run.met = True
+        if machine.refusals and (refused := sum(why is not None for *_, why in machine.refusals)):
+            meter.refused(name, refused)
+        if run.growth is not None:
+            meter.warned(name)
 
     # After the commit -------------------------------------------------------------------------------------------------
 
@@ -329,6 +350,9 @@ class Runs:
             run.delivered = (*run.delivered, *[message_key for message_key, _ in append.consumed])
         if append.closed is not None:
             run.closed = True
+            if self.meter is not None:
+                took_s = max(0, append.time_ms - run.started_ms) / 1000
+                self.meter.closed(run.identity.workflow_type, append.closed, took_s)
             self.forget(run, f"the run closed as {append.closed}")
             self._listener.run_closed(
                 run.run_key,

@@ -131,6 +131,15 @@ class Slots:
         room = min(self._attempts, self._threads) if is_threaded else self._attempts
         return min(room, self._transactions) if has_transaction else room
 
+    def free(self) -> tuple[int, int, int]:
+        """How many attempts may start now; how many of those in threads and processes; and with transactions."""
+        return self._attempts, self._threads, self._transactions
+
+    @property
+    def all(self) -> tuple[int, int, int]:
+        """The same of a worker with nothing to do."""
+        return self._max
+
     def kind(self, activity_type: str) -> Kind:
         definition = self._definitions[activity_type]
         return definition.executor != "async", definition.transaction is not None

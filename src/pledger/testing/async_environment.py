@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
 import inspect
 import itertools
@@ -59,6 +60,7 @@ class AsyncEnvironment:
         self._activities = {each.name: each for each in setup.activities}
         self.task_queue = setup.task_queue
         self.told: set[str] = set()
+        self._stack = contextlib.ExitStack()
 
     async def open(self) -> None:
         """Begin to work."""
@@ -68,7 +70,10 @@ class AsyncEnvironment:
         self._began_s = loop.time()
         guards.install(user_modules([each.target for each in setup.workflows]))
         self._ledger = setup.new_ledger(self._now_ms)
-        self._connection = Connection(self._ledger.store, monotonic=loop.time)
+        recording = None if setup.metrics is None else setup.metrics.recording("default")
+        self._connection = Connection(self._ledger.store, monotonic=loop.time, meter=recording)
+        if setup.metrics is not None and recording is not None:
+            self._stack.enter_context(setup.metrics.watching(self._connection, recording))
         self._connection.heart_arguments = (loop,)
         self._engine = Engine(
             self._connection,
@@ -86,7 +91,8 @@ class AsyncEnvironment:
         )
         self._activities = self._engine.activities.definitions
         await self._engine.start()
-        self.client = Client(self._connection)
+        counting = None if setup.metrics is None or recording is None else setup.metrics.requests(recording)
+        self.client = Client(self._connection, counting=counting)
         if isinstance(loop, JumpingLoop):
             loop.due_s = self._due_s
 
@@ -97,6 +103,7 @@ class AsyncEnvironment:
         finally:
             self._engine.activities.interrupt()
             await self._engine.stop(grace_s=1.0)
+            self._stack.close()
             await self._connection.close()
         if problems:
             raise EnvironmentFailedError(problems)

@@ -14,7 +14,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pledger import errors
 from pledger.client import Client
@@ -23,6 +23,9 @@ from pledger.sync import SyncClient, SyncHandle
 from pledger.testing.alone import InMemory, Ledger
 from pledger.testing.async_environment import AsyncEnvironment, as_activity
 from pledger.testing.virtual_time import JumpingLoop, NothingLeftError
+
+if TYPE_CHECKING:
+    from pledger.metrics import Metrics
 
 
 class TimeStandsStillError(errors.PledgerError):
@@ -44,6 +47,7 @@ class Setup:
         task_queue: str,
         now: datetime | None,
         allow_blocked: bool,
+        metrics: Metrics | None = None,
     ) -> None:
         if now is not None and now.tzinfo is None:
             raise errors.UsageError(f"environment(now={now!r}) needs a time zone: say datetime(..., tzinfo=UTC)")
@@ -52,6 +56,7 @@ class Setup:
         self.task_queue = task_queue
         self.now = now
         self.allow_blocked = allow_blocked
+        self.metrics = metrics
         self.new_ledger: Callable[[Callable[[], int]], Ledger] = InMemory
         self._opened: Environment | AsyncEnvironment | None = None
 
@@ -84,6 +89,7 @@ def environment(
     task_queue: str = "default",
     now: datetime | None = None,
     allow_blocked: bool = False,
+    metrics: Metrics | None = None,
 ) -> Setup:
     """An engine for one test, with a ledger in memory that is gone when it closes.
 
@@ -93,9 +99,10 @@ def environment(
     activities: definitions, or plain functions that stand in for the activity of their name; of two with one name the
     later counts. now: when virtual time begins, with zone; the present by default. allow_blocked: a run that is blocked
     at the end does not fail the test. Nor does one whose RunBlockedError a call of `Environment` has raised.
+    metrics: as of `connect`.
     Closing raises EnvironmentFailedError: for a run that does not replay, or is blocked.
     """
-    return Setup(workflows, activities, task_queue=task_queue, now=now, allow_blocked=allow_blocked)
+    return Setup(workflows, activities, task_queue=task_queue, now=now, allow_blocked=allow_blocked, metrics=metrics)
 
 
 class Environment(SyncClient):
