@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from pledger.engine.outage import Subject
     from pledger.engine.port.records import RunStatus
     from pledger.handle import WorkflowHandle
-    from pledger.updates import WorkflowUpdateHandle
     from pledger.metrics.families import Recorded
+    from pledger.updates import WorkflowUpdateHandle
     from pledger.views import CancelVerdict
 
 #: How a run ends here, and what counts it. One that is terminated is ended by a client: see `request`.
