@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypedDict, TypeVar, Unpack, cast, overload
 
 from pledger import errors
-from pledger.engine import asking, blocks, completing, ending, pausing, resetting
+from pledger.engine import asking, blocks, completing, ending, pausing, reset_base, resetting
 from pledger.engine.growth import warnings_of
 from pledger.engine.kept import afterwards, check_kept, in_words
 from pledger.engine.operators import person
@@ -368,12 +368,12 @@ class WorkflowHandle(Generic[T]):
 
     async def plan_reset(self, event_id: int, *, reapply: ResetReapplyType = ResetReapplyType.SIGNAL) -> ResetPlan:
         """What `reset` would do; nothing is changed. Raises as `reset`."""
-        base = await resetting.read_base(self._connection.store, await self._row())
+        base = await reset_base.read_base(self._connection.store, await self._row())
         return reset_plan(resetting.draft_reset(base, event_id, reapply))
 
     async def plan_redrive(self) -> ResetPlan:
         """What `redrive` would do; nothing is changed. Raises as `redrive`."""
-        base = await resetting.read_base(self._connection.store, await self._row())
+        base = await reset_base.read_base(self._connection.store, await self._row())
         return reset_plan(resetting.draft_redrive(base))
 
     async def pause(self, reason: str = "", *, by: str | None = None) -> PauseSummary:
@@ -451,14 +451,14 @@ class WorkflowHandle(Generic[T]):
         return history
 
     async def _go_on(
-        self, draft: Callable[[resetting.Base], resetting.Draft], reason: str, by: str | None
+        self, draft: Callable[[reset_base.Base], resetting.Draft], reason: str, by: str | None
     ) -> WorkflowHandle[T]:
         connection = self._connection
         reason = clean(reason, "the reason of a reset")
         by = clean(by or person(), "who asks for a reset")
         entropy = connection.entropy(10)  # one run, however often it is tried
         while True:
-            base = await resetting.read_base(connection.store, await self._row())
+            base = await reset_base.read_base(connection.store, await self._row())
             operation = draft(base).operation(await connection.now_ms(), entropy, reason, by)
             answer = await connection.committer.write(operation)
             if isinstance(answer, Started):
@@ -474,7 +474,7 @@ class WorkflowHandle(Generic[T]):
         if self._run_key is not None:
             return await self._connection.store.read_current(self._run_key)
         row = await self._row()
-        if row.status != "continued_as_new":
+        if row.status == "running":
             return row
         return await self._connection.store.read_current(row.run_key)
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from pledger.engine.port.answers import Existing, Reply, Sent, Started
 from pledger.engine.port.operations import IdReusePolicy
+from pledger.engine.port.pauses import Scope
 from pledger.engine.port.records import RESET_NAME, ResetRow, RunRow
 from pledger.engine.port.verbs import Store
 from tests.conformance.harness import (
     NOW,
     Ledger,
     append,
+    claim,
     open_session,
     owned_run,
     reset,
@@ -20,6 +22,7 @@ from tests.conformance.harness import (
     terminate,
     write,
 )
+from tests.conformance.test_families import closing, notices, post, with_child
 
 
 async def grown(store: Store) -> RunRow:
@@ -193,3 +196,51 @@ async def test_of_a_chain_that_goes_on_nothing_is_forgotten(ledger: Ledger) -> N
     assert await store.forget_chains([old.chain_key], 0) == 2
     assert (await store.read_run(old.run_key)).is_forgotten
     assert len(await store.read_resets(old.run_key)) == 1, "who and why outlives retention"
+
+
+async def test_who_sends_to_a_run_that_was_reset_reaches_the_one_that_goes_on(ledger: Ledger) -> None:
+    """Whatever the sender knew: the run that was, or the newest one of before the reset, in one batch with it."""
+    store = ledger.open()
+    old = await grown(store)
+    sender = await owned_run(store, await open_session(store, "host:2"), "sender")
+    letters = [post(sender, "order-1"), post(sender, "order-1", old.run_id, n=2)]
+    answers = await store.commit([reset(old), signal(old, "late"), append(sender, posts=letters)])
+    new = await newest(store)
+    assert answers[1:] == [Sent(None, new.run_key), Reply.WON]
+    told = [each.message_id for each in await store.read_inbox(new.chain_key)]
+    assert told == ["", "late", f"{sender.run_id} 3", f"{sender.run_id} 4"]
+    assert await write(store, signal(old, "later")) == Sent(None, new.run_key)
+    assert await write(store, signal(old, "late")) is Reply.DUPLICATE
+    await write(store, terminate(await store.read_run(new.run_key)))
+    assert await write(store, signal(old, "too late")) is Reply.CLOSED
+
+
+async def test_a_pause_of_the_run_and_the_doubts_about_it_are_those_of_the_one_that_goes_on(ledger: Ledger) -> None:
+    store = ledger.open()
+    await grown(store)
+    await store.declare_loss()
+    session = await open_session(store, "host:2")
+    [old] = await claim(store, session)
+    await store.pause(Scope("default", "run", old.run_id, old.run_key, "order-1"), "a look", "ada")
+    await write(store, reset(old))
+    new = await newest(store)
+    [pause] = await store.read_pauses("default")
+    assert pause.scope == Scope("default", "run", new.run_id, new.run_key, "order-1")
+    assert await claim(store, session) == []
+    assert await store.read_losses([new.run_key]) == {new.run_key: True}
+
+
+async def test_a_child_that_ends_once_more_before_its_parent_has_heard_of_the_first_end(ledger: Ledger) -> None:
+    store = ledger.open()
+    session, parent, row = await with_child(store)
+    await write(store, closing(row, closed="failed", report=b"failed"))
+    ended = await store.read_run(row.run_key)
+    assert isinstance(await write(store, reset(ended, kept=2, head=step(1).checksum)), Started)
+    [again] = await claim(store, session)
+    assert again.chain_key == row.chain_key
+    assert await write(store, closing(again)) is Reply.WON
+    assert await notices(store, parent) == [("started", b"run-of-child"), ("ended", b"failed")]
+    inbox = await store.read_inbox(parent.chain_key)
+    consumed = [(each.message_key, 5) for each in inbox]
+    assert await write(store, append(parent, consumed=consumed)) is Reply.WON
+    assert await store.read_inbox(parent.chain_key) == []

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pledger.history.events import CancelRequested, SignalReceived
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -157,3 +159,9 @@ class ActiveRun:
     def at_rest(self) -> bool:
         """Nothing is in flight and nothing waits to become a transition."""
         return not (self.in_flight or self.inputs or self.ready or self.releasing or self.machine.unrecorded)
+
+
+def in_no_inbox(inputs: Sequence[Input], origins: Sequence[int]) -> list[Input]:
+    """Messages that a reset gave again: who ends without taking them leaves them to nobody but its successor."""
+    kinds = (SignalReceived, CancelRequested)
+    return [one for one, origin in zip(inputs, origins, strict=True) if not origin and isinstance(one, kinds)]

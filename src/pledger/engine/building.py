@@ -80,11 +80,12 @@ class InFlight:
             self.runs.failed(self, answer)
 
 
-def _successor(run: ActiveRun, command: events.ContinueAsNew) -> Successor:
+def _successor(run: ActiveRun, command: events.ContinueAsNew, left: Sequence[events.Input]) -> Successor:
     started = run.machine.started
     assert started is not None, "its code has run"
     run_id, begun = continuing.successor_of(started, command, run.identity)
-    return Successor(run_id, begun.workflow_type, begun.task_queue, transition.encode_event(begun))
+    successor = Successor(run_id, begun.workflow_type, begun.task_queue, transition.encode_event(begun))
+    return successor.with_first(transition.encode_inputs((begun, *left))) if left else successor
 
 
 class Builder:
@@ -107,8 +108,10 @@ class Builder:
         now_ms: int,
         *,
         timed_out: bool = False,
+        left: Sequence[events.Input] = (),
     ) -> InFlight:
-        """The append of an activation that took `inputs`, from `origins`, and gave `commands`."""
+        """The append of an activation that took `inputs`, from `origins`, and gave `commands`. left: messages that it
+        did not take, and that no inbox has."""
         identity = self._codes[run.identity.workflow_type]
         first = run.last_event + 1
         code, continues = None if run.code == identity else identity, bool(run.machine.unrecorded) and not timed_out
@@ -145,7 +148,7 @@ class Builder:
         if timed_out or closed is not None:
             append.closed = "timed_out" if closed is None or timed_out else _STATUS[type(closed)]
             if type(closed) is events.ContinueAsNew and not timed_out:
-                append.successor = _successor(run, closed)
+                append.successor = _successor(run, closed, left)
             self._part(run, append, commands, commands_from, timed_out=timed_out)
         else:
             if commands:

@@ -130,8 +130,9 @@ def take_warning(run: ActiveRun) -> list[AttemptRecord]:
 def _let_in(run: ActiveRun, inputs: Inputs, origins: list[int]) -> tuple[Inputs, list[int]]:
     """What is no message; without any such, and with nothing in flight, the oldest message."""
     waiting = [*run.held_back, *zip(inputs, origins, strict=True)]
-    now = [each for each in waiting if not isinstance(each[0], SignalReceived)]
-    held = [each for each in waiting if isinstance(each[0], SignalReceived)]
+    # What a reset gives again is in no inbox that it could wait in.
+    now = [each for each in waiting if not (each[1] and isinstance(each[0], SignalReceived))]
+    held = [each for each in waiting if each[1] and isinstance(each[0], SignalReceived)]
     if not now and held and not run.machine.is_busy():
         now, held = held[:1], held[1:]
     run.held_back = tuple(held)

@@ -435,7 +435,7 @@ def in_turn(messages: Sequence[Message]) -> Sequence[Message]:
     return messages
 
 
-def take_message(run: ActiveRun, message: Message) -> None:  # noqa: C901, PLR0912 - a case for each kind
+def take_message(run: ActiveRun, message: Message) -> None:  # noqa: C901 - a case for each kind
     """Make an inbox message an input of the run, once. Raises CorruptHistoryError for one that is damaged, and
     CodecError for one that could not be opened."""
     if MARK in message.body and message.kind != "cancel":
@@ -450,14 +450,7 @@ def take_message(run: ActiveRun, message: Message) -> None:  # noqa: C901, PLR09
                 started = transition.decode_started(message.body)
             except msgspec.MsgspecError as error:
                 raise _damaged(run, "its start", error) from error
-            # Whoever started it may have known only the name; what stands at the definition is here.
-            deadline, owner = run.machine.definition.deadline, run.machine.definition.owner
-            if started.deadline_ms is None and deadline is not None:
-                started = msgspec.structs.replace(started, deadline_ms=message.sent_ms + milliseconds(deadline))
-            if started.owner is None and owner is not None:
-                started = msgspec.structs.replace(started, owner=owner)
-            run.deadline_ms = started.deadline_ms
-            run.add(started, message.message_key)
+            _begin(run, started, message)
         case "signal" if message.name == BESIDE_START:
             try:
                 update = read_beside_start(message.body)
@@ -481,16 +474,32 @@ def take_message(run: ActiveRun, message: Message) -> None:  # noqa: C901, PLR09
             raise errors.InternalError(f"{run.identity} has a message of the unknown kind {unknown!r}")
 
 
+def _begin(run: ActiveRun, started: RunStarted, message: Message) -> None:
+    # Whoever started it may have known only the name; what stands at the definition is here.
+    deadline, owner = run.machine.definition.deadline, run.machine.definition.owner
+    if started.deadline_ms is None and deadline is not None:
+        started = msgspec.structs.replace(started, deadline_ms=message.sent_ms + milliseconds(deadline))
+    if started.owner is None and owner is not None:
+        started = msgspec.structs.replace(started, owner=owner)
+    run.deadline_ms = started.deadline_ms
+    run.add(started, message.message_key)
+
+
 def _take_reset(run: ActiveRun, message: Message) -> None:
-    """What a reset run is given first. Raises CorruptHistoryError."""
+    """What a run is given first that was reset, or that goes on for one which had not taken all of that. Raises
+    CorruptHistoryError."""
     try:
         inputs = transition.decode_inputs(message.body)
     except msgspec.MsgspecError as error:
         raise _damaged(run, "what it is to begin with", error) from error
+    reset = next((one for one in inputs if isinstance(one, events.RunReset)), None)
     for position, one in enumerate(inputs):
-        run.add(one, 0 if position else message.message_key)
-        if isinstance(one, events.RunReset):
-            run.deadline_ms = one.deadline_ms
+        if reset is None and isinstance(one, RunStarted):
+            _begin(run, one, message)
+        else:
+            run.add(one, 0 if position else message.message_key)
+    if reset is not None:
+        run.deadline_ms = reset.deadline_ms
 
 
 def take_outcome(run: ActiveRun, task: TaskRow) -> None:

@@ -67,8 +67,9 @@ class Partings:
         connection, row = self._connection, child.row
         reason = f"its parent, workflow {parting.workflow_id!r} (run {parting.run_id}), {_ended(parting.status)}"
         if child.policy == "terminate":
+            # Whichever run its chain has now: another one may have gone on for it since it was looked for.
             while row.status == "running" and not await ending.terminate(connection, row, reason):
-                row = await connection.store.read_run(row.run_key)
+                row = await connection.store.read_current(row.run_key)
             return
         message_id = notice_id(parting.run_id, child.event_id, "parting")
         now_ms, kind = await connection.now_ms(), "cancel"

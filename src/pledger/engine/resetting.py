@@ -6,7 +6,7 @@ comes after the point is looked through once: messages that are to be given agai
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -15,19 +15,19 @@ import msgspec
 
 from pledger import errors
 from pledger.engine.ids import new_run_id
-from pledger.engine.kept import check_kept, in_words
+from pledger.engine.kept import in_words
 from pledger.engine.port.operations import ResetRun
+from pledger.engine.reset_base import Base, ReadRun, events_of, until
 from pledger.engine.task_rows import decode_command, queued_row
 from pledger.history import events, resets, transition
-from pledger.history.prefix import Cut, Numbered, cut_after, cut_before_failure
+from pledger.history.prefix import Cut, cut_after, cut_before_failure
 from pledger.history.retry import is_whole
 from pledger.history.state import RunState, fold
-from pledger.history.transition import StoredTransition, Transition
+from pledger.history.transition import StoredTransition
 from pledger.machine.identity import RunIdentity
 
 if TYPE_CHECKING:
-    from pledger.engine.port.records import AttemptRecord, Message, ResetRow, RunRow, TaskRow
-    from pledger.engine.port.verbs import Store
+    from pledger.engine.port.records import RunRow, TaskRow
 
 How: TypeAlias = Literal["reset", "redrive"]
 #: What became of an activity in the run before: "pending" had begun and not ended.
@@ -63,65 +63,6 @@ class Repetition:
     certain: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Base:
-    """What a reset starts from, as it was read. newest: the newest run of the workflow id, which may be the same.
-    heads: the checksum of each transition. Of a damaged history there is what stands before the damage. newest_ms: when
-    the newest transition of `newest` was. before: the run that it goes on from, where no worker has taken it up since.
-    """
-
-    row: RunRow
-    newest: RunRow
-    transitions: Sequence[Transition]
-    heads: Sequence[bytes]
-    damage: errors.CorruptHistoryError | None
-    tasks: Sequence[TaskRow]
-    attempts: Sequence[AttemptRecord]
-    undelivered: Sequence[Message]
-    newest_ms: int
-    before: str | None
-
-
-async def read_base(store: Store, row: RunRow) -> Base:
-    """Raises NoLongerKeptError for a run that retention has removed."""
-    from pledger.engine.loading import HistoryReader  # noqa: PLC0415 - a part of the engine
-    from pledger.engine.newest import newest_transition  # noqa: PLC0415
-
-    check_kept(row)
-    newest = await store.find_run(row.namespace, row.workflow_id)
-    assert newest is not None
-    reader = HistoryReader(store, row.run_key, row.run_id)
-    transitions: list[Transition] = []
-    heads: list[bytes] = []
-    damage: errors.CorruptHistoryError | None = None
-    try:
-        while reader.last_event < row.last_event and (page := await store.read_history(row.run_key, reader.last_event)):
-            for each in page:
-                transitions.append(reader.take(each))
-                heads.append(reader.head)
-        if reader.last_event <= row.last_event:  # beyond it, the run has gone on since its row was read
-            reader.check_end(row)
-    except errors.CorruptHistoryError as error:
-        check_kept(await store.read_run(row.run_key))  # it may have been removed while it was read
-        damage = error
-    last = reader.time_ms
-    if newest.run_key != row.run_key and newest.status == "running" and newest.last_event:
-        found = await newest_transition(store, newest)
-        last = max(last, 0 if found is None else found.time_ms)
-    return Base(
-        row,
-        newest,
-        transitions,
-        heads,
-        damage,
-        await store.read_tasks(row.run_key),
-        await store.read_attempts(row.run_key),
-        await store.read_undelivered(row.chain_key),
-        last,
-        _not_taken_up(transitions, await store.read_resets(row.run_key), row.run_key),
-    )
-
-
 class Draft:
     """A reset, thought through and not done. cut: where. state: what the history amounts to there. reapplied: the
     messages that the new run is given again."""
@@ -131,8 +72,10 @@ class Draft:
         self.cut = cut
         self.how: How = how
         self.reapply = reapply
-        self.state = fold(_until(base.transitions, cut.kept)) if cut.kept else RunState()
-        self.reapplied = tuple(_again(cut.beyond, reapply))
+        taken_over = until(base.transitions, cut.kept)
+        self.state = fold(taken_over) if cut.kept else RunState()
+        beyond = [each.event for each in cut.beyond] + [each.event for run in base.later for each in run.own()]
+        self.reapplied = tuple(_again([*events_of(taken_over), *cut.carried], beyond, reapply))
         self.revives = reapply is not ResetReapplyType.NONE and any(
             each.kind == "signal" and each.verdict == "undelivered" for each in base.undelivered
         )
@@ -140,8 +83,7 @@ class Draft:
     @property
     def keys(self) -> str:
         """What the default idempotency keys of the run before begin with."""
-        identity = _identity(self.base.row, self.base.row.run_id)
-        return f"{identity.chain_id}/{identity.segment}"
+        return _keys_of(self.base.row)
 
     def repetitions(self) -> list[Repetition]:
         """What has begun in the run before and may be done again, in the order of its events."""
@@ -194,21 +136,33 @@ class Draft:
         return {*self.state.activities, *(event_id for event_id, _ in self._scheduled_beyond())} - waits
 
     def tokens(self) -> int:
-        """What no attempt of the run before has had for a fencing token."""
-        seen = [each.attempt for each in self.base.tasks] + [each.attempt for each in self.base.attempts]
+        """What no attempt of the run before, or of one that has gone on from it, has had for a fencing token."""
+        runs: tuple[ReadRun, ...] = (self.base, *self.base.later)
+        tasks = [task for run in runs for task in run.tasks]
+        seen = [each.attempt for each in tasks] + [each.attempt for run in runs for each in run.attempts]
         before = [0]
-        for numbered in _numbered(self.base.transitions):
-            match numbered:
+        for event in (each for run in runs for each in events_of(run.transitions)):
+            match event:
                 case events.ActivityCompleted() | events.ActivityFailed():
-                    seen.append(numbered.attempt)
+                    seen.append(event.attempt)
                 case events.ScheduleActivity():
-                    before.append(numbered.options.tokens_before or 0)
+                    before.append(event.options.tokens_before or 0)
                 case events.RunReset():
-                    before.append(numbered.tokens)
+                    before.append(event.tokens)
                 case _:
                     pass
-        before += [decode_command(each.command).options.tokens_before or 0 for each in self.base.tasks]
+        before += [decode_command(each.command).options.tokens_before or 0 for each in tasks]
         return resets.tokens_above(max(before) + max(seen, default=0))
+
+    def _past(self) -> tuple[tuple[str, str, str], ...]:
+        """What has been scheduled beyond the point, by this run and by those that went over the same ground."""
+        past = dict.fromkeys(resets.past_of(self._scheduled_beyond(), self.keys))
+        for run in self.base.later:
+            if run.is_reset:
+                own = ((each.event_id, each.event) for each in run.own())
+                scheduled = ((at, each) for at, each in own if isinstance(each, events.ScheduleActivity))
+                past |= dict.fromkeys(resets.past_of(scheduled, _keys_of(run.row)))
+        return tuple(past)
 
     def deadline_ms(self, now_ms: int) -> int | None:
         """The new run has as much time as the one before was given."""
@@ -223,7 +177,7 @@ class Draft:
         base, cut, newest = self.base, self.cut, self.base.newest
         # The time of a run never goes back, whatever the clock has done since its last transition.
         now_ms = max(now_ms, base.newest_ms)
-        kept = len(_until(base.transitions, cut.kept))
+        kept = len(until(base.transitions, cut.kept))
         run_id = new_run_id(now_ms, entropy)
         event_id = max(1, cut.event_id)
         event = events.RunReset(
@@ -235,7 +189,7 @@ class Draft:
             self.keys,
             self.tokens(),
             self.deadline_ms(now_ms),
-            resets.past_of(self._scheduled_beyond(), self.keys),
+            self._past(),
         )
         return ResetRun(
             namespace=base.row.namespace,
@@ -371,12 +325,6 @@ def _checked(draft: Draft) -> Draft:
     return draft
 
 
-def _not_taken_up(transitions: Iterable[Transition], links: Iterable[ResetRow], run_key: int) -> str | None:
-    """What waits for a worker, of a run that was reset, is in none of its events yet."""
-    bases = {each.base_run_id for each in _numbered(transitions) if isinstance(each, events.RunReset)}
-    return next((each.base_run_id for each in links if each.run_key == run_key and each.base_run_id not in bases), None)
-
-
 def _identity(row: RunRow, run_id: str) -> RunIdentity:
     return RunIdentity(
         namespace=row.namespace,
@@ -387,29 +335,26 @@ def _identity(row: RunRow, run_id: str) -> RunIdentity:
     )
 
 
-def _until(transitions: Sequence[Transition], last_event: int) -> Sequence[Transition]:
-    event_id = 0
-    for position, each in enumerate(transitions):
-        event_id += len(each.inputs) + len(each.commands)
-        if event_id > last_event:
-            return transitions[:position]
-    return transitions
+def _keys_of(row: RunRow) -> str:
+    """What the default idempotency keys of a run begin with."""
+    return f"{row.chain_id}/{row.segment}"
 
 
-def _numbered(transitions: Iterable[Transition]) -> Iterable[events.Event]:
-    return (event for each in transitions for event in each.events())
-
-
-def _again(beyond: Sequence[Numbered], reapply: ResetReapplyType) -> Iterable[events.Input]:
-    """The messages that are given again, each once."""
-    seen: set[str] = set()
+def _again(
+    kept: Iterable[events.Event], beyond: Iterable[events.Event], reapply: ResetReapplyType
+) -> Iterator[events.Input]:
+    """The messages beyond the point that are given again, each once. kept: what the new run knows already."""
+    seen = {each.message_id for each in kept if isinstance(each, events.SignalReceived)}
+    asked = {each.request_id for each in kept if isinstance(each, events.CancelRequested)}
     for each in beyond:
-        match each.event:
+        match each:
             case events.SignalReceived() if reapply is not ResetReapplyType.NONE:
-                if each.event.message_id not in seen:
-                    seen.add(each.event.message_id)
-                    yield each.event
+                if each.message_id not in seen:
+                    seen.add(each.message_id)
+                    yield each
             case events.CancelRequested() if reapply is ResetReapplyType.ALL_ELIGIBLE:
-                yield each.event
+                if each.request_id not in asked:
+                    asked.add(each.request_id)
+                    yield each
             case _:
                 pass

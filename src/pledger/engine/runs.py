@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from pledger import errors
 from pledger.engine import remarks
-from pledger.engine.active_run import ActiveRun
+from pledger.engine.active_run import ActiveRun, in_no_inbox
 from pledger.engine.alarms import Alarms
 from pledger.engine.births import Births
 from pledger.engine.building import Builder, InFlight
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from pledger.engine.session import LedgerClock
     from pledger.engine.vault import Vault
     from pledger.engine.watchdog import Watchdog
+    from pledger.history.events import Input
     from pledger.machine.definitions import WorkflowDefinition
     from pledger.machine.identity import RunIdentity
     from pledger.machine.interception import WorkflowInboundInterceptor
@@ -310,11 +311,13 @@ class Runs:
             watchdog.identity = None
             if watchdog.interrupted:
                 watchdog.delivered()
+        left: Sequence[Input] = ()
         if consumed < len(inputs):
+            left = in_no_inbox(inputs[consumed:], origins[consumed:])
             inputs, origins = inputs[:consumed], origins[:consumed]
         if self.meter is not None:
             self._measure(self.meter, run, began_s)
-        built = self._builder.build(self, run, inputs, origins, commands, now_ms)
+        built = self._builder.build(self, run, inputs, origins, commands, now_ms, left=left)
         if machine.refusals or run.growth is not None:
             built.append.attempts = [*self._builder.signals_told(run, now_ms), *take_warning(run)]
         if machine.unfinished or machine.unawaited or machine.unstarted:

@@ -133,7 +133,7 @@ class Pass:
             case Append():
                 yield from self._rows(op, "tasks", "unwritten")
                 if op.successor is not None and self._may(op.successor.started):
-                    started = self._message_body("start", "", op.successor.started, place)
+                    started = self._message_body("start", "", op.successor.started, place, op.successor.name)
                     yield "successor", replace(op.successor, started=started)
             case Release() | Block():
                 yield from self._rows(op, "tasks")

@@ -11,7 +11,7 @@ import contextlib
 import random
 from typing import TYPE_CHECKING, Final
 
-from pledger.engine import resetting
+from pledger.engine import reset_base, resetting
 from pledger.engine.port.pauses import PAUSE_KINDS, Scope
 from pledger.engine.resetting import ResetReapplyType
 from pledger.errors import UsageError
@@ -89,7 +89,7 @@ class Operator:
         reapply, entropy = self._dice.choice(list(ResetReapplyType)), self._dice.randbytes(10)
 
         async def reset(store: Store) -> None:
-            base = await resetting.read_base(store, await store.read_run(row.run_key))
+            base = await reset_base.read_base(store, await store.read_run(row.run_key))
             last = sum(len(each.events()) for each in base.transitions)
             if draw < REDRIVES:
                 draft = resetting.draft_redrive(base)

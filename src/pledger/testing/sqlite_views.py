@@ -98,7 +98,7 @@ class Moment:
     def __init__(self, view: SqliteView, run_key: int, *, with_history: bool = False) -> None:
         self._history = view.history(run_key) if with_history else []
         self._run = self._current = view.run(run_key)
-        if self._run is not None and self._run.status == "continued_as_new":
+        if self._run is not None and self._run.status != "running":
             self._current = view.current(run_key)
         self._tasks = view.tasks(run_key)
         self._children = view.children(run_key)

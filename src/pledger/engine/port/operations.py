@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 
-from pledger.engine.port.records import AttemptRecord, Piece, Record, RunStatus, TaskRow
+from pledger.engine.port.records import RESET_NAME, AttemptRecord, Piece, Record, RunStatus, TaskRow
 from pledger.history.reuse import IdReusePolicy
 from pledger.history.transition import StoredTransition
 
@@ -38,15 +38,21 @@ class IdConflictPolicy(Enum):
 class Successor(Record, frozen=True):
     """The run that goes on for one that continues as new: the next segment of its chain, which waits for a worker.
 
-    started: an encoded RunStarted, its first message. It takes over the digest of the input that its chain was started
-    with, so that a start of the same input finds it; the pauses that hold its predecessor singly; and its doubts after
-    a loss.
+    started: an encoded RunStarted, its first message; name: that of this message, see `with_first`. It takes over the
+    digest of the input that its chain was started with, so that a start of the same input finds it; the pauses that
+    hold its predecessor singly; and its doubts after a loss.
     """
 
     run_id: str
     workflow_type: str
     task_queue: str
     started: bytes
+    name: str = ""
+
+    def with_first(self, inputs: bytes) -> Successor:
+        """The same that is given more than its start, before all that waits in the inbox. inputs: encoded, as those of
+        a run that was reset; the start is the first of them."""
+        return Successor(self.run_id, self.workflow_type, self.task_queue, inputs, RESET_NAME)
 
 
 class Append(Write):

@@ -63,6 +63,8 @@ def _addressee(state: State, post: Post) -> RunRow | None:
 
 
 def _notify(state: State, run: RunRow, message_id: str, verdict: Verdict, body: bytes, now_ms: int) -> None:
+    if (run.chain_key, message_id) in state.message_keys:
+        return  # of a child that ends once more, as another run, before it was heard of
     message = Message(next(state.keys), NOTICE, message_id, verdict, body, now_ms)
     mailbox.put_message(state, run.chain_key, message, keep_id=False)
 

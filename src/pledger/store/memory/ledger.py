@@ -128,11 +128,15 @@ def _succeed(state: State, run: RunRow, successor: Successor, now_ms: int) -> No
     state.open_runs.add(run_key)
     state.newest[run.namespace, run.workflow_id].append(run_key)
     state.histories[run_key] = []
-    start = Message(next(state.keys), "start", START_ID, "", successor.started, now_ms)
+    start = Message(next(state.keys), "start", START_ID, successor.name, successor.started, now_ms)
     mailbox.put_message(state, run.chain_key, start, keep_id=False)
     pauses.hand_on(state, run.run_key, run_key, successor.run_id)
-    if run.run_key in state.losses:
-        state.losses[run_key] = state.losses[run.run_key]
+    hand_on_doubts(state, run.run_key, run_key)
+
+
+def hand_on_doubts(state: State, run_key: int, successor_key: int) -> None:
+    if run_key in state.losses:
+        state.losses[successor_key] = state.losses[run_key]
 
 
 def _is_there(state: State, op: Append) -> bool:

@@ -15,7 +15,7 @@ from pledger.store.memory.state import State
 
 def send(state: State, op: Send) -> Answer:
     run = state.run(op.run_key)
-    if run.status == "continued_as_new":
+    if run.status != "running":
         run = state.current_of(run)
     # Before CLOSED: a sender that repeats a message whose reply it lost must learn that it had been accepted.
     if (run.chain_key, op.message_id) in state.message_keys:

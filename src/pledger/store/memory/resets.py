@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from pledger.engine.port.answers import Answer, Reply, Started
 from pledger.engine.port.operations import ResetRun
 from pledger.engine.port.records import RESET_NAME, START_ID, Message, ResetRow, RunRow
-from pledger.store.memory import families, ledger, mailbox, tasks
+from pledger.store.memory import families, ledger, mailbox, pauses, tasks
 from pledger.store.memory.state import State
 
 
@@ -46,6 +46,8 @@ def reset_run(state: State, op: ResetRun) -> Answer:
         state.piece_uses[run_key] = set(state.piece_uses[op.base_key])
     state.histories[run_key] = [each for each in state.histories[op.base_key] if each.first_event_id <= op.kept]
     _place_messages(state, op, chain_key)
+    pauses.hand_on(state, op.newest_key, run_key, op.run_id)
+    ledger.hand_on_doubts(state, op.base_key, run_key)
     tasks.change_tasks(state, run_key, op.tasks, (), ())
     place = (run_key, op.run_id, op.base_key, op.base_run_id, op.event_id, op.kept)
     state.resets[run_key] = ResetRow(*place, op.how, op.reason, op.by, op.time_ms)

@@ -202,10 +202,9 @@ class Committer:
     ) -> None:
         needs = needs_of([each for _, each in operations])
         found = await self._read(connection, needs, begin=begin)
-        if ended := found.continued():
+        if (ended := found.ended()) and (newest := await self._successors(connection, ended)):
             # The mailbox is the chain's, which goes on no further now that it is locked: the rows of those runs that go
             # on for them are to be locked too.
-            newest = await self._successors(connection, ended)
             found = await self._read(connection, needs.readdressed(newest), begin=False)
             found.readdress(newest)
         writes = Writes()
@@ -222,10 +221,10 @@ class Committer:
                     answers[number] = Reply.DUPLICATE  # somebody else has sent it at this moment
 
     async def _successors(self, connection: psycopg.AsyncConnection[Any], run_keys: set[int]) -> dict[int, int]:
-        """The newest runs of the chains that these are of."""
+        """The newest runs of the chains that these are of, where those are others."""
         parameters = self._bound("find_successors", [sorted(run_keys)])
         cursor = await connection.execute(self._sql["find_successors"], parameters)
-        return dict(await cursor.fetchall())
+        return {old: newest for old, newest in await cursor.fetchall() if newest != old}
 
     async def _read(self, connection: psycopg.AsyncConnection[Any], needs: Needs, *, begin: bool) -> Found:
         found = Found()

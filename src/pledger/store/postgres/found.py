@@ -116,9 +116,9 @@ class Found:
     keys: list[tuple[int, int]] = field(default_factory=list)
     born: dict[str, int] = field(default_factory=dict)
 
-    def continued(self) -> set[int]:
-        """Addressees that another run goes on for."""
-        return {run.run_key for run in self.addressees.values() if run.status == "continued_as_new"}
+    def ended(self) -> set[int]:
+        """Addressees that another run may go on for."""
+        return {run.run_key for run in self.addressees.values() if run.status != "running"}
 
     def readdress(self, newest: Mapping[int, int]) -> None:
         """As in `Needs`: whoever is asked for is found under the key of old."""

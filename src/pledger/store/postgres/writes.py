@@ -29,6 +29,8 @@ BY_ROW: Final = (
     "insert_segments",
     "copy_histories",
     "copy_uses",
+    "hand_on_pauses",
+    "hand_on_losses",
     "drop_starts",
     "revive_signals",
     "insert_resets",

@@ -148,9 +148,14 @@ def _succeed(cursor: Cursor, run_key: int, successor: Successor, now_ms: int) ->
     named = (successor.run_id, successor.workflow_type, successor.task_queue)
     cursor.execute(_SQL["insert_successor"], (run_key, *named, now_ms))
     successor_key = cursor.last_key()
-    cursor.execute(_SQL["insert_its_start"], (successor_key, START_ID, successor.started, now_ms))
-    cursor.execute(_SQL["hand_on_pause"], (run_key, successor_key, successor.run_id))
-    cursor.execute(_SQL["hand_on_loss"], (run_key, successor_key))
+    cursor.execute(_SQL["insert_its_start"], (successor_key, START_ID, successor.started, now_ms, successor.name))
+    hand_on(cursor, run_key, run_key, successor_key, successor.run_id)
+
+
+def hand_on(cursor: Cursor, paused_key: int, in_doubt_key: int, run_key: int, run_id: str) -> None:
+    """To the run that goes on: the pause of one run of its chain, and the doubts about one."""
+    cursor.execute(_SQL["hand_on_pause"], (paused_key, run_key, run_id))
+    cursor.execute(_SQL["hand_on_loss"], (in_doubt_key, run_key))
 
 
 def release(cursor: Cursor, op: Release) -> Answer:

@@ -22,7 +22,7 @@ def send(cursor: Cursor, op: Send) -> Answer:
         raise unknown_run(op.run_key)
     chain_key, status, owner = addressee
     successor = None
-    if status == "continued_as_new":
+    if status != "running":
         newest = cursor.row(_SQL["find_successor"], (chain_key,))
         assert newest is not None
         successor, status, owner = newest

@@ -43,6 +43,7 @@ def reset_run(cursor: Cursor, op: ResetRun) -> Answer:
         cursor.execute(_SQL["revive_signals"], (base.chain_key,))
     mailbox.insert_message(cursor, (base.chain_key, "start", START_ID, RESET_NAME, op.inputs, op.time_ms, 0))
     tasks.change_tasks(cursor, run_key, op.tasks)
+    ledger.hand_on(cursor, op.newest_key, op.base_key, run_key, op.run_id)
     place = (run_key, op.run_id, op.base_key, op.base_run_id, op.event_id, op.kept)
     cursor.execute(_SQL["insert_reset"], (*place, op.how, op.reason, op.by, op.time_ms))
     return Started(run_key, base.chain_key)

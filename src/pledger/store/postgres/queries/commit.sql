@@ -239,8 +239,8 @@ FROM dropped WHERE limited AND owner IS NOT NULL GROUP BY namespace;
 -- with its first message; it takes over a pause of its predecessor, and its doubts.
 WITH step AS (
     SELECT successor.*, run.chain_key, run.namespace, run.segment, run.input_digest FROM unnest(
-        $1::bigint[], $2::text[], $3::text[], $4::text[], $5::bytea[], $6::bigint[]
-    ) AS successor (predecessor, run_id, workflow_type, task_queue, started, started_ms)
+        $1::bigint[], $2::text[], $3::text[], $4::text[], $5::bytea[], $6::bigint[], $7::text[]
+    ) AS successor (predecessor, run_id, workflow_type, task_queue, started, started_ms, name)
     JOIN pledger.run AS run ON run.run_key = successor.predecessor
 ),
 born AS (
@@ -254,7 +254,7 @@ born AS (
 ),
 starts AS (
     INSERT INTO pledger.message (chain_key, kind, message_id, name, body, sent_ms, keep_id)
-    SELECT chain_key, 'start', '', '', started, started_ms, false FROM step
+    SELECT chain_key, 'start', '', name, started, started_ms, false FROM step
 ),
 heirs AS (
     SELECT born.run_key, born.run_id, (

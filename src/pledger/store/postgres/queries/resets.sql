@@ -55,6 +55,18 @@ WHERE message.chain_key = start.chain_key AND message.message_id = start.message
 UPDATE pledger.message SET verdict = NULL
 WHERE chain_key = ANY($1::bigint[]) AND kind = 'signal' AND verdict = 'undelivered';
 
+-- name: hand_on_pauses
+-- A pause of one run is that of its chain.
+UPDATE pledger.pause AS pause SET run_key = new.run_key, name = new.run_id
+FROM unnest($1::bigint[], $2::bigint[], $3::text[]) AS new (run_key, newest_key, run_id)
+WHERE pause.run_key = new.newest_key;
+
+-- name: hand_on_losses
+INSERT INTO pledger.loss (run_key, last_event, declared_ms, moved)
+SELECT new.run_key, 0, loss.declared_ms, loss.moved
+FROM unnest($1::bigint[], $2::bigint[]) AS new (run_key, base_key)
+JOIN pledger.loss AS loss ON loss.run_key = new.base_key;
+
 -- name: insert_resets
 INSERT INTO pledger.reset (run_key, run_id, base_key, base_run_id, event_id, kept, how, reason, "by", reset_ms)
 SELECT * FROM unnest(

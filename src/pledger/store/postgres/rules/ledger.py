@@ -106,7 +106,7 @@ def _succeed(op: Append, namespace: str, writes: Writes) -> None:
     successor = op.successor
     if successor is not None:
         named = (successor.run_id, successor.workflow_type, successor.task_queue)
-        writes.add("insert_successors", op.run_key, *named, successor.started, op.time_ms)
+        writes.add("insert_successors", op.run_key, *named, successor.started, op.time_ms, successor.name)
         writes.queue_has_work(namespace, successor.task_queue)
 
 

@@ -37,6 +37,8 @@ def reset_run(op: ResetRun, found: Found, writes: Writes) -> Answer:
     writes.add("insert_segments", run_key, op.base_key, op.run_id, op.time_ms, op.kept, op.head)
     writes.add("copy_histories", run_key, op.base_key, op.kept)
     writes.add("copy_uses", run_key, op.base_key)
+    writes.add("hand_on_pauses", run_key, op.newest_key, op.run_id)
+    writes.add("hand_on_losses", run_key, op.base_key)
     writes.add("drop_starts", chain_key, START_ID)
     if op.revive:
         writes.add("revive_signals", chain_key)

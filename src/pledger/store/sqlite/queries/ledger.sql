@@ -44,7 +44,7 @@ SELECT chain_key, namespace, segment + 1, ?2, ?3, ?4, input_digest, ?5, 0, 0 FRO
 
 -- name: insert_its_start
 INSERT INTO pledger_message (chain_key, kind, message_id, name, body, sent_ms, keep_id)
-SELECT chain_key, 'start', ?2, '', ?3, ?4, 0 FROM pledger_run WHERE run_key = ?1;
+SELECT chain_key, 'start', ?2, ?5, ?3, ?4, 0 FROM pledger_run WHERE run_key = ?1;
 
 -- name: hand_on_pause
 -- A pause of one run is that of its chain.
