@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Final
 
 from pledger import activity
-from pledger.client import connect
 
 
 def _has(owner: object, *names: str) -> Callable[[], bool]:
@@ -32,7 +31,6 @@ MISSING: Final[dict[str, Callable[[], bool]]] = {
     "Amazon States Language": _is_there("pledger.dialects.asl"),
     "DAGs": _is_there("pledger.dialects.dag"),
     "KPIs": _is_there("pledger.ops.kpis", "pledger.ops.kpi"),
-    "codec chain": _takes(connect, "codecs"),
     "effects": _takes(activity.defn, "readback"),
     "expressions in definitions": _is_there("pledger.dialects"),
     "sagas": _is_there("pledger.patterns.saga", "pledger.patterns.sagas"),

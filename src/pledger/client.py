@@ -21,6 +21,7 @@ from pledger.history.names import check_id
 from pledger.history.placement import Priority, override_rule
 from pledger.history.retry import is_whole
 from pledger.history.reuse import IdReusePolicy
+from pledger.history.sealing import PayloadCodec, check_codecs
 from pledger.history.times import utc
 from pledger.interceptors import (
     ClientOutboundInterceptor,
@@ -104,6 +105,7 @@ async def connect(
     token_keys: Sequence[bytes] = (),
     interceptors: Sequence[Interceptor] = (),
     metrics: Metrics | None = None,
+    codecs: Sequence[PayloadCodec] = (),
 ) -> AsyncIterator[Client]:
     """Open a ledger and give the client for it; closing waits until what was asked is written.
 
@@ -115,8 +117,10 @@ async def connect(
     the first one signs, all are accepted. Whoever works on the ledger, or completes activities of it, has the same.
     interceptors: of what this client asks, and of the workers on it; the first one stands outermost.
     metrics: a `pledger.metrics.Metrics`, which this client and the workers on it tell what they come to.
-    Raises UsageError for a URL it does not know, InvalidPolicyError for a bound below 1, StoreError when the database
-    cannot be opened.
+    codecs: what is done to every payload on its way to the ledger, the first one first (`pledger.codecs`), for what
+    this client sends and for the workers on it.
+    Raises UsageError for a URL it does not know and for what is no codec, InvalidPolicyError for a bound below 1,
+    StoreError when the database cannot be opened.
     """
     namespace = check_id(namespace, "connect(namespace=...)")
     if not (is_whole(payload_bytes_max) and payload_bytes_max >= 1):
@@ -128,10 +132,16 @@ async def connect(
     from pledger.store import open_store  # noqa: PLC0415
 
     refuse_in_workflow_code()
+    codecs = check_codecs(codecs)
     store = await open_store(url, durability=durability)
     recording = None if metrics is None else metrics.recording(namespace)
     connection = Connection(
-        store, namespace=namespace, payload_bytes_max=payload_bytes_max, token_keys=token_keys, meter=recording
+        store,
+        namespace=namespace,
+        payload_bytes_max=payload_bytes_max,
+        token_keys=token_keys,
+        meter=recording,
+        codecs=codecs,
     )
     try:
         if metrics is None or recording is None:

@@ -505,7 +505,7 @@ class WorkflowHandle(Generic[T]):
 
         reader = HistoryReader(store, row.run_key, row.run_id)
         found: list[Transition] = []
-        damage: errors.CorruptHistoryError | None = None
+        damage: errors.StoreError | None = None
         try:
             # Not by the reader's own pages: of the page with the damage in it, the rows before it count.
             while reader.last_event < row.last_event:
@@ -515,7 +515,7 @@ class WorkflowHandle(Generic[T]):
                     break
             if reader.last_event <= row.last_event:  # beyond it, the run has gone on since its row was read
                 reader.check_end(row)
-        except errors.CorruptHistoryError as error:
+        except (errors.CorruptHistoryError, errors.CodecError) as error:
             check_kept(await store.read_run(row.run_key))  # it may have been removed while it was read
             damage = error
         return History(identity_of(row), tuple(found), damage)

@@ -38,6 +38,7 @@ from pledger.completions import TOKEN_KEEP
 from pledger.errors import StoreError, UsageError
 from pledger.handle import ResetOptions
 from pledger.history import payloads
+from pledger.history.sealing import PayloadCodec
 from pledger.machine import guards
 from pledger.machine.definitions import ActivityDefinition
 from pledger.machine.outside import refuse_in_workflow_code
@@ -70,6 +71,7 @@ class SyncClient:
         payload_bytes_max: int = payloads.PAYLOAD_BYTES_MAX,
         token_keys: Sequence[bytes] = (),
         metrics: Metrics | None = None,
+        codecs: Sequence[PayloadCodec] = (),
     ) -> None:
         self._pid = os.getpid()
         self._loop = asyncio.new_event_loop()
@@ -84,6 +86,7 @@ class SyncClient:
                 payload_bytes_max=payload_bytes_max,
                 token_keys=token_keys,
                 metrics=metrics,
+                codecs=codecs,
             )
             self._client: Client = self._wait(self._stack.enter_async_context(opened))
         except BaseException:

@@ -215,7 +215,7 @@ class History:
 
     identity: RunIdentity
     transitions: tuple[Transition, ...]
-    damage: errors.CorruptHistoryError | None = None
+    damage: errors.StoreError | None = None
 
     @property
     def events(self) -> list[HistoryEvent]:

@@ -6,9 +6,11 @@ import asyncio
 import base64
 import binascii
 import contextlib
+import importlib
 import os
 import re
-from collections.abc import AsyncIterator, Awaitable
+import sys
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -17,6 +19,7 @@ from pledger import errors
 from pledger.cli.exits import NoLedgerError, WaitTimeoutError
 from pledger.client import Client, WorkflowHandle, connect
 from pledger.history import payloads
+from pledger.history.sealing import PayloadCodec
 from pledger.store import has_ledger
 
 if TYPE_CHECKING:
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+#: Where the codecs of the ledger are: MODULE:ATTRIBUTE.
+CODECS: Final = "PLEDGER_CODECS"
 #: What a ledger may be at; another URL is told when it is opened.
 _OPENED: Final = ("sqlite:///", "postgresql://", "postgres://")
 
@@ -64,6 +69,7 @@ async def opened(
         payload_bytes_max=payload_bytes_max,
         token_keys=_token_keys(),
         metrics=metrics,
+        codecs=configured_codecs(),
     ) as client:
         yield client
 
@@ -78,6 +84,26 @@ def _token_keys() -> list[bytes]:
         return [base64.b64decode(each, validate=True) for each in given.split(",") if each.strip()]
     except binascii.Error:
         raise errors.UsageError("PLEDGER_TOKEN_KEYS is not base64; it has keys with commas between them") from None
+
+
+def configured_codecs() -> Sequence[PayloadCodec]:
+    """What PLEDGER_CODECS names: the chain that programs of this ledger give to `connect`, where it stands in their
+    code. Raises UsageError."""
+    named = os.environ.get(CODECS, "")
+    if not named:
+        return ()
+    module, _, attribute = named.partition(":")
+    if (here := str(Path.cwd())) not in sys.path:  # as for --app
+        sys.path.insert(0, here)
+    try:
+        found = getattr(importlib.import_module(module), attribute or "codecs")
+    except (ImportError, AttributeError, ValueError) as error:
+        raise errors.UsageError(
+            f"{CODECS}={named!r} names no codecs ({error}): give MODULE:ATTRIBUTE, a list of codecs or a function "
+            "that gives one"
+        ) from error
+    chain: Sequence[PayloadCodec] = found() if callable(found) else found
+    return chain
 
 
 def shown(url: str) -> str:

@@ -14,8 +14,8 @@ CLAIMS_MAX: Final = 5
 
 
 def reason(error: BaseException, now_ms: int, event_id: int) -> bytes:
-    """A block's reason as JSON: reason ("nondeterminism", "forbidden_call", "corrupt", "history_full" or "bug"), type,
-    message, traceback, at_ms, event_id (the first event that is wrong, or the one that would have been next)."""
+    """A block's reason as JSON: reason ("nondeterminism", "forbidden_call", "corrupt", "codec", "history_full" or
+    "bug"), type, message, traceback, at_ms, event_id (the first wrong one, or the one that would have been next)."""
     match error:
         case errors.NondeterminismError():
             kind = "nondeterminism"
@@ -23,6 +23,8 @@ def reason(error: BaseException, now_ms: int, event_id: int) -> bytes:
             kind = "forbidden_call"
         case errors.CorruptHistoryError():
             kind = "corrupt"
+        case errors.CodecError():
+            kind = "codec"
         case errors.HistoryFullError():
             kind = "history_full"
         case _:

@@ -184,7 +184,7 @@ class Claims:
         """Take what is due, as far as there is room; how many."""
         room, rows = self._room(), []
         if room > 0 and self._runs.definitions:
-            rows = await claim(self._session_key(), now_ms, *self._place, self._runs.codes, room)
+            rows = await claim(self._session_key(), now_ms, *self._place, self._runs.claiming_codes, room)
             self.load(rows)
         self.runs_wait = self.runs_wait or len(rows) >= room
         return len(rows)

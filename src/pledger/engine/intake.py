@@ -217,7 +217,8 @@ class Intake:
     async def _look(self, now_ms: int, held: list[int]) -> None:
         """See to all that the store holds for this worker. Mostly that is nothing, and took one question."""
         place, looked_at = (self._namespace, self._task_queue), self._loop.time()
-        outlook = await self._store.look(self._session_key(), now_ms, *place, self._runs.codes, held)
+        self._runs.look_for_keys()
+        outlook = await self._store.look(self._session_key(), now_ms, *place, self._runs.claiming_codes, held)
         self._runs.pauses.learn(outlook.pauses, outlook.paused)
         if outlook.overdue:
             await self._store.bury_sessions(self._namespace)

@@ -64,7 +64,7 @@ class Leaving:
         rows = self._runs.activities.leave_behind(run.run_key, [*run.outcomes_applied, *run.outcomes])
         self._runs.forget(run, "the run is blocked")
         self.note_block(run.identity.workflow_type, reason)
-        operation = Block(run.run_key, run.fence, reason, self._runs.codes[run.identity.workflow_type], rows)
+        operation = Block(run.run_key, run.fence, reason, self._runs.claiming_codes[run.identity.workflow_type], rows)
         self.let_go(operation, lambda: self._runs.activities.rows.left(run.run_key))
 
     def note_block(self, workflow_type: str, reason: bytes) -> None:

@@ -424,7 +424,7 @@ class Loader:
 
     def _block(self, row: RunRow, reason: bytes) -> None:
         self._runs.leaving.note_block(row.workflow_type, reason)
-        self._runs.leaving.let_go(Block(row.run_key, row.fence, reason, self._runs.codes[row.workflow_type]))
+        self._runs.leaving.let_go(Block(row.run_key, row.fence, reason, self._runs.claiming_codes[row.workflow_type]))
 
 
 def in_turn(messages: Sequence[Message]) -> Sequence[Message]:

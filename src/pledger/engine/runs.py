@@ -90,6 +90,7 @@ class Runs:
         self._listener = listener
         self._session_key = session_key
         self.codes = codes
+        self._vault = vault
         self._cached_max = cached_max
         self._payload_bytes_max = payload_bytes_max
         self.growth = growth
@@ -107,6 +108,17 @@ class Runs:
         self._alarms = Alarms(loop, clock, self._ring)
         self.pauses = KnownPauses(self, loop, task_queue)
         committer.on_turn(self.prepare)
+
+    @property
+    def claiming_codes(self) -> dict[str, str]:
+        """The codes by which runs are claimed, and blocked: with other keys at hand they are others, so that a run that
+        was blocked for want of a key is tried again."""
+        lack = self._vault.lack if self._vault.missing else ""
+        return {name: code + lack for name, code in self.codes.items()} if lack else self.codes
+
+    def look_for_keys(self) -> None:
+        if self._vault.missing:
+            self._vault.look_for_keys()
 
     @property
     def waiting(self) -> int:

@@ -19,7 +19,7 @@ from pledger.engine.port.pieces import user_of
 from pledger.engine.port.records import Piece
 from pledger.history import pieces, sealing, transition
 from pledger.history.events import Command, Input
-from pledger.history.sealing import IN_PIECES, PayloadCodec, Place
+from pledger.history.sealing import IN_PIECES, KeepsSecrets, PayloadCodec, Place
 
 if TYPE_CHECKING:
     from pledger.machine.identity import RunIdentity
@@ -37,7 +37,8 @@ Fetch: TypeAlias = Callable[[Sequence[bytes]], Awaitable[Mapping[bytes, bytes]]]
 class Vault:
     """codecs: the first one is applied first when a payload is sealed.
 
-    least: what is shorter needs no look at all: 0 with codecs. has_codecs: whether there are any.
+    least: what is shorter needs no look at all: 0 with codecs. has_codecs: whether there are any. missing: keys that
+    were asked for and are not there, or are others, by codec and id; with what there was in their place.
     """
 
     def __init__(self, codecs: Sequence[PayloadCodec] = ()) -> None:
@@ -45,6 +46,7 @@ class Vault:
         self.has_codecs = bool(self.codecs)
         self.least = 0 if self.codecs else pieces.LARGE + 1
         self._by_name = {codec.name: codec for codec in self.codecs}
+        self.missing: dict[tuple[str, str], str] = {}
         self._written: OrderedDict[int, set[bytes]] = OrderedDict()
 
     # Sealing ----------------------------------------------------------------------------------------------------------
@@ -74,15 +76,56 @@ class Vault:
         return body, work.pieces()
 
     def through_codecs(self, data: bytes, place: Place) -> bytes:
-        for codec in self.codecs:
-            done = codec.encode(data, place)
-            if done is not None:
-                data = sealing.seal(codec.name, done)
+        try:
+            for codec in self.codecs:
+                done = codec.encode(data, place)
+                if done is not None:
+                    data = sealing.seal(codec.name, done)
+        except errors.CodecError as error:
+            raise self._told(error) from error.__cause__
         return data
 
-    def name_of(self, piece: bytes, place: Place) -> bytes:  # noqa: ARG002 - see below
-        """By what is in it."""
-        return hashlib.blake2b(piece, digest_size=pieces.NAME_BYTES).digest()
+    def namer(self, place: Place) -> Callable[[bytes], bytes]:
+        """What names pieces by what is in them: with a secret of a codec, so that nobody without it can tell what that
+        may be."""
+        secret = b""
+        for codec in self.codecs:
+            if isinstance(codec, KeepsSecrets):
+                secret += codec.secret(place)
+        key = hashlib.blake2b(secret).digest() if secret else b""
+        return lambda piece: hashlib.blake2b(piece, digest_size=pieces.NAME_BYTES, key=key).digest()
+
+    def digest(self, digest: bytes, namespace: str, workflow_id: str) -> bytes:
+        """Of the input of a start, as the ledger keeps it to tell the same input again."""
+        for codec in self.codecs:
+            if isinstance(codec, KeepsSecrets):
+                secret = codec.digest_secret(Place(namespace, workflow_id, "", "digest"))
+                digest = hashlib.blake2b(digest, digest_size=len(digest), key=secret).digest()
+        return digest
+
+    # Keys that are not there ------------------------------------------------------------------------------------------
+
+    @property
+    def lack(self) -> str:
+        """Which keys this process was asked for and has not, in short; empty for none. Part of what a run is blocked
+        by, so that it is tried again once they are back."""
+        if not self.missing:
+            return ""
+        return "~" + hashlib.blake2b(repr(sorted(self.missing.items())).encode(), digest_size=4).hexdigest()
+
+    def look_for_keys(self) -> None:
+        """Whether what was missing is there, or is another one."""
+        self.missing = {name: mark for name, mark in self.missing.items() if self._mark(*name) == mark}
+
+    def _mark(self, codec_name: str, key_id: str) -> str:
+        codec: object = self._by_name.get(codec_name)
+        return codec.key_mark(key_id) if isinstance(codec, KeepsSecrets) else ""
+
+    def _told(self, error: errors.PledgerError) -> errors.PledgerError:
+        if isinstance(error, errors.CodecError):
+            name = error.codec, error.key_id or ""
+            self.missing[name] = self._mark(*name)
+        return error
 
     # What has been written --------------------------------------------------------------------------------------------
 
@@ -137,7 +180,7 @@ class Vault:
             try:
                 told = self._strip(data, place)
             except errors.PledgerError as error:
-                found[data, place] = error
+                found[data, place] = self._told(error)
             else:
                 if isinstance(told, bytes):
                     found[data, place] = told
@@ -183,16 +226,28 @@ class Vault:
             wanted = {name: how for name, how in wanted.items() if name not in gathered}
         return gathered
 
+    def _is_bound(self, body: bytes) -> bool:
+        while sealing.is_sealed(body):
+            done, body = sealing.unseal(body)
+            if isinstance(self._by_name.get(done), KeepsSecrets):
+                return True
+        return False
+
     def _piece(self, name: bytes, body: bytes | None, place: Place) -> bytes | errors.PledgerError:
         if body is None:
             return errors.CorruptHistoryError(f"a piece of a payload is missing ({name.hex()[:12]})")
         try:
             piece = self._strip(body, place_of_piece(name, place))
-            if isinstance(piece, bytes) and self.name_of(piece, place) == name:
-                return piece
         except errors.PledgerError as error:
-            return error
+            return self._told(error)
+        # One that was encrypted has its name bound in; its key may not be the one that names are made with now.
+        if isinstance(piece, bytes) and (self._is_bound(body) or _plain_name(piece) == name):
+            return piece
         return errors.CorruptHistoryError(f"a piece of a payload is damaged ({name.hex()[:12]})")
+
+
+def _plain_name(piece: bytes) -> bytes:
+    return hashlib.blake2b(piece, digest_size=pieces.NAME_BYTES).digest()
 
 
 class Sealing:
@@ -207,7 +262,7 @@ class Sealing:
     def seal(self, data: bytes, place: Place) -> bytes:
         vault = self._vault
         if len(data) > pieces.LARGE:
-            told, made = pieces.outline(data, lambda piece: vault.name_of(piece, place))
+            told, made = pieces.outline(data, vault.namer(place))
             for name, piece in made.items():
                 if name not in self._written and name not in self._pieces:
                     body = vault.through_codecs(piece, place_of_piece(name, place))

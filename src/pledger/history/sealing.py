@@ -9,11 +9,13 @@ the messages of failures) is never touched.
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import msgspec
 
+from pledger.errors import UsageError
 from pledger.history.events import Event
 from pledger.history.failures import Failure
 
@@ -60,6 +62,44 @@ class PayloadCodec(Protocol):
     def decode(self, data: bytes, place: Place) -> bytes:
         """What `encode` was given, at the same place. Raises CodecError."""
         ...
+
+
+@runtime_checkable
+class KeepsSecrets(Protocol):
+    """What a codec has besides that encrypts, and binds what it encrypts to its place."""
+
+    def secret(self, place: Place) -> bytes:
+        """The same for all runs of a workflow id, as long as the same key is used. Raises CodecError."""
+        ...
+
+    def digest_secret(self, place: Place) -> bytes:
+        """The same for all starts of a workflow id. Raises CodecError."""
+        ...
+
+    def key_mark(self, key_id: str) -> str:
+        """Tells one key by that id from another, and from none, which is ""; and nothing of the key."""
+        ...
+
+
+#: As codecs are named.
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,39}")
+
+
+def check_codecs(codecs: Sequence[PayloadCodec]) -> tuple[PayloadCodec, ...]:
+    """The chain. Raises UsageError."""
+    chain = tuple(codecs)
+    for codec in chain:
+        name = getattr(codec, "name", None)
+        if not isinstance(name, str) or _NAME.fullmatch(name) is None or name == IN_PIECES:
+            raise UsageError(
+                f"codecs=[...] has {codec!r}, which is no codec: one has a name of letters, digits and dashes, "
+                "`encode` and `decode`, as those of pledger.codecs have"
+            )
+        if not (callable(getattr(codec, "encode", None)) and callable(getattr(codec, "decode", None))):
+            raise UsageError(f"the codec {name!r} must have `encode` and `decode`, as those of pledger.codecs have")
+    if len({codec.name for codec in chain}) < len(chain):
+        raise UsageError("codecs=[...] has two of one name: what they have written could not be told apart")
+    return chain
 
 
 #: Gives what is to stand in the payload's stead.

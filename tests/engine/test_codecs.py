@@ -1,0 +1,211 @@
+"""The codec chain: what is written through it, what is in the ledger then, and what becomes of runs without a key."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from pledger import Client, RetryPolicy, Worker, activity, connect, errors, workflow
+from pledger.codecs import AesGcm, KeyRing, Place, Zstd
+from pledger.store.memory import MemoryStore
+from pledger.store.postgres import PostgresStore
+from tests.engine.harness import LEASE, Ledger, until
+
+CANARY = "the patient's name is Ada"
+KEY, OTHER_KEY = bytes(range(32)), bytes(range(1, 33))
+
+
+@activity.defn(retry_policy=RetryPolicy(initial_interval=timedelta(milliseconds=1), maximum_attempts=3))
+async def treat(note: str, length: int) -> dict[str, str]:
+    if activity.info().attempt == 1:
+        activity.heartbeat(note)
+        raise errors.ApplicationError("not yet", note)
+    return {"note": note, "text": f"{note}, and more. " * length}
+
+
+@workflow.defn
+class Treatment:
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    @workflow.run
+    async def run(self, note: str, length: int, wanted: int = 1) -> list[str]:
+        await workflow.wait_condition(lambda: len(self.notes) >= wanted)
+        found = [await treat(self.notes[0], length), await treat(note, length)]
+        far: dict[str, str] = await workflow.execute_activity(treat, note, length, task_queue="far")
+        return [each["text"] for each in [*found, far]]
+
+    @workflow.signal
+    def hear(self, note: str) -> None:
+        self.notes.append(note)
+
+    @workflow.query
+    def heard(self) -> list[str]:
+        return self.notes
+
+
+@workflow.defn
+class Ward:
+    """Starts another run, is told of its end, signals it, and goes on as new."""
+
+    @workflow.run
+    async def run(self, note: str, length: int, again: bool) -> str:
+        child = await workflow.start_child_workflow(Treatment.run, note, length, id=f"{workflow.info().run_id}-child")
+        await child.signal(Treatment.hear, note)
+        found: list[str] = await child
+        if again:
+            workflow.continue_as_new(found[0], 1, False)
+        return found[0]
+
+
+@contextlib.asynccontextmanager
+async def at(ledger: Ledger, *codecs: Any, works: bool = True, **options: Any) -> AsyncIterator[Client]:
+    """A client with these codecs, and its workers."""
+    async with contextlib.AsyncExitStack() as stack:
+        client = await stack.enter_async_context(connect(ledger.url, codecs=codecs))
+        if works:
+            options = {"verify": 1.0, "lease": LEASE, **options}
+            await stack.enter_async_context(Worker(client, workflows=[Treatment, Ward], activities=[treat], **options))
+            await stack.enter_async_context(Worker(client, activities=[treat], task_queue="far", lease=LEASE))
+        yield client
+
+
+@pytest.fixture(autouse=True)
+def _read_by_its_test_alone(ledger: Ledger) -> None:
+    """At the end nobody could read it without the keys."""
+    ledger.namespaces = {"nobody's"}
+
+
+async def everything(ledger: Ledger, client: Client) -> bytes:
+    """All that the ledger holds, as its store has it."""
+    store = client.internals.store._inner  # type: ignore[attr-defined] # below the codecs
+    if isinstance(store, MemoryStore):
+        return repr(vars(store.state)).encode()
+    if isinstance(store, PostgresStore):
+        found = b""
+        async with store._reader.use() as connection:
+            for table in ("run", "history", "message", "task", "attempt", "request", "piece"):
+                rows = await (await connection.execute(f"SELECT * FROM {store.address.quoted}.{table}")).fetchall()
+                found += b"".join(bytes(each) for row in rows for each in row if isinstance(each, bytes | memoryview))
+                found += repr(rows).encode()
+        return found
+    return b"".join(
+        path.read_bytes() for path in sorted(ledger.path.parent.glob("ledger.db*")) if path.suffix != ".db-shm"
+    )
+
+
+@pytest.mark.parametrize("length", [1, 1_000])
+async def test_nothing_that_is_encrypted_is_in_the_ledger(ledger: Ledger, length: int) -> None:
+    """Arguments, results, signals, details of heartbeats and failures, questions; short ones and such as are cut."""
+    chain = AesGcm(KeyRing({"k1": KEY}))
+    async with at(ledger, chain) as client:
+        handle = await client.start_workflow(Treatment.run, CANARY, length, 2, id="t")
+        await handle.signal(Treatment.hear, CANARY)
+        assert await handle.query(Treatment.heard) == [CANARY]
+        assert CANARY.encode() not in await everything(ledger, client)
+        await handle.signal(Treatment.hear, "go on")
+        assert await handle.result() == [f"{CANARY}, and more. " * length] * 3
+        kept = await everything(ledger, client)
+        assert CANARY.encode() not in kept
+        assert b"k1" in kept
+        assert CANARY.encode() in (await handle.history()).export(), "read through"
+        again = await client.start_workflow(Treatment.run, CANARY, length, 2, id="t")
+        assert not again.is_new
+        with pytest.raises(errors.WorkflowAlreadyStartedError):
+            await client.start_workflow(Treatment.run, CANARY + "!", length, 2, id="t")
+    async with at(ledger, works=False) as client:
+        with pytest.raises(errors.CodecError, match="aes-gcm"):
+            await client.handle("t").result()
+
+
+@pytest.mark.parametrize("length", [1, 500])
+async def test_what_runs_tell_each_other_is_encrypted_too(ledger: Ledger, length: int) -> None:
+    """Arguments of children, messages to them, their ends, and what the next run of a chain begins with."""
+    async with at(ledger, AesGcm(KeyRing({"k1": KEY}))) as client:
+        handle = await client.start_workflow(Ward.run, CANARY, length, True, id="ward")
+        found = await handle.result()
+        assert found.startswith(f"{CANARY}, and more. ")
+        assert CANARY.encode() not in await everything(ledger, client)
+
+
+async def test_a_chain_compresses_before_it_encrypts_and_keys_rotate(ledger: Ledger) -> None:
+    async with at(ledger, Zstd(), AesGcm(KeyRing({"k1": KEY}))) as client:
+        handle = await client.start_workflow(Treatment.run, CANARY, 2_000, 2, id="t")
+        await handle.signal(Treatment.hear, CANARY)
+        await until(lambda: _heard(handle, 1))
+    digest_key = KeyRing({"k1": KEY, "k2": OTHER_KEY})
+    async with at(ledger, Zstd(), AesGcm(digest_key)) as client:
+        await client.handle("t").signal(Treatment.hear, "go on")
+        assert await client.handle("t").result() == [f"{CANARY}, and more. " * 2_000] * 3
+        kept = await everything(ledger, client)
+        assert b"k1" in kept
+        assert b"k2" in kept
+    async with at(ledger, AesGcm(digest_key), Zstd(), works=False) as client:
+        assert len(await client.handle("t").result()) == 3, "whatever the order now"
+
+
+async def _heard(handle: Any, count: int) -> bool:
+    return len(await handle.query(Treatment.heard)) >= count
+
+
+class Vanishing:
+    """Keys that come and go."""
+
+    def __init__(self) -> None:
+        self.keys = {"ada": KEY, "bob": OTHER_KEY}
+
+    def key_id(self, place: Place) -> str:
+        return place.workflow_id.partition("-")[0]
+
+    def key(self, key_id: str) -> bytes:
+        return self.keys[key_id]
+
+
+@pytest.mark.parametrize("other", [None, OTHER_KEY], ids=["missing", "wrong"])
+async def test_a_run_without_its_key_blocks_and_goes_on_when_it_is_back(ledger: Ledger, other: bytes | None) -> None:
+    """By subject: that of another person goes on meanwhile."""
+    keys = Vanishing()
+    async with at(ledger, AesGcm(keys), works=False) as client:
+        for name in ("ada", "bob"):
+            handle = await client.start_workflow(Treatment.run, CANARY, 1, id=f"{name}-1")
+            await handle.signal(Treatment.hear, "go on")
+    del keys.keys["ada"]
+    if other is not None:
+        keys.keys["ada"] = other
+    async with at(ledger, AesGcm(keys)) as client:
+        assert len(await client.handle("bob-1").result()) == 3
+        with pytest.raises(errors.RunBlockedError) as blocked:
+            await client.handle("ada-1").result()
+        assert blocked.value.failure_type == "CodecError"
+        assert (await client.handle("ada-1").describe()).summary.status == "running"
+        keys.keys["ada"] = KEY
+        assert len(await client.handle("ada-1").result(wait_while_blocked=True)) == 3
+
+
+async def test_an_erased_key_erases_what_it_alone_can_open(ledger: Ledger) -> None:
+    keys = Vanishing()
+    async with at(ledger, AesGcm(keys)) as client:
+        for name in ("ada", "bob"):
+            handle = await client.start_workflow(Treatment.run, CANARY, 1_000, id=f"{name}-1")
+            await handle.signal(Treatment.hear, CANARY)
+            await handle.result()
+        del keys.keys["ada"]
+        with pytest.raises(errors.CodecError) as erased:
+            await client.handle("ada-1").result()
+        assert erased.value.key_id == "ada"
+        assert (await client.handle("ada-1").describe()).summary.status == "completed"
+        assert len(await client.handle("bob-1").result()) == 3
+
+
+async def test_what_was_plain_before_is_read_beside_what_is_encrypted(ledger: Ledger) -> None:
+    async with at(ledger) as client:
+        handle = await client.start_workflow(Treatment.run, CANARY, 1_000, 2, id="t")
+        await handle.signal(Treatment.hear, "first")
+        await until(lambda: _heard(handle, 1))
+    async with at(ledger, Zstd(), AesGcm(KeyRing({"k1": KEY}))) as client:
+        await client.handle("t").signal(Treatment.hear, "go on")
+        assert len(await client.handle("t").result()) == 3
