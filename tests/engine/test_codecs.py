@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from datetime import timedelta
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from pledger import Client, RetryPolicy, Worker, activity, connect, errors, workflow
+from pledger.client import WithStartWorkflowOperation
 from pledger.codecs import AesGcm, KeyRing, Place, Zstd
 from pledger.store.memory import MemoryStore
 from pledger.store.postgres import PostgresStore
@@ -69,7 +71,9 @@ async def at(ledger: Ledger, *codecs: Any, works: bool = True, **options: Any) -
         client = await stack.enter_async_context(connect(ledger.url, codecs=codecs))
         if works:
             options = {"verify": 1.0, "lease": LEASE, **options}
-            await stack.enter_async_context(Worker(client, workflows=[Treatment, Ward], activities=[treat], **options))
+            await stack.enter_async_context(
+                Worker(client, workflows=[Treatment, Ward, Desk], activities=[treat], **options)
+            )
             await stack.enter_async_context(Worker(client, activities=[treat], task_queue="far", lease=LEASE))
         yield client
 
@@ -209,3 +213,112 @@ async def test_what_was_plain_before_is_read_beside_what_is_encrypted(ledger: Le
     async with at(ledger, Zstd(), AesGcm(KeyRing({"k1": KEY}))) as client:
         await client.handle("t").signal(Treatment.hear, "go on")
         assert len(await client.handle("t").result()) == 3
+
+
+@workflow.defn
+class Desk:
+    """Is told things by updates, and gives them back."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    @workflow.run
+    async def run(self) -> list[str]:
+        await workflow.wait_condition(lambda: len(self.told) >= 2)
+        return self.told
+
+    @workflow.update
+    def tell(self, note: str) -> str:
+        self.told.append(note)
+        return f"{note}: noted"
+
+    @workflow.query
+    def all(self, note: str) -> list[str]:
+        if note == "fail":
+            raise errors.ApplicationError("no", CANARY)
+        return [note, *self.told]
+
+
+@pytest.mark.parametrize("length", [1, 500])
+async def test_what_processes_ask_each_other_is_encrypted_too(ledger: Ledger, length: int) -> None:
+    """Questions, updates and what is sent with a start, from a client to a worker elsewhere; and the answers."""
+    note, chain = CANARY * length, AesGcm(KeyRing({"k1": KEY}))
+    async with at(ledger, chain) as working, at(ledger, chain, works=False) as client:
+        store, rows = working.internals.store._inner, []  # type: ignore[attr-defined] # below the codecs
+        write = store.answer_request
+
+        async def answer_request(key: int, answer: bytes | None, failure: bytes | None, fence: int | None) -> None:
+            rows.append((answer or b"") + (failure or b""))
+            await write(key, answer, failure, fence)
+
+        store.answer_request = answer_request
+        begin = WithStartWorkflowOperation(Desk.run, id="d")
+        assert await client.execute_update_with_start_workflow(Desk.tell, note, start_workflow_operation=begin)
+        handle = client.handle("d")
+        assert await handle.query(Desk.all, note) == [note, note]
+        with pytest.raises(errors.QueryFailedError):
+            await handle.query(Desk.all, "fail")
+        assert CANARY.encode() not in await everything(ledger, client)
+        assert await handle.execute_update(Desk.tell, note) == f"{note}: noted"
+        assert await handle.result() == [note, note]
+        assert len(rows) >= 2
+        assert not [row for row in rows if CANARY.encode() in row]
+        assert CANARY.encode() not in await everything(ledger, client)
+
+
+async def test_a_run_that_is_reset_reads_what_another_one_has_written(ledger: Ledger) -> None:
+    async with at(ledger, Zstd(), AesGcm(KeyRing({"k1": KEY}))) as client:
+        handle = await client.start_workflow(Treatment.run, CANARY, 400, id="t")
+        await handle.signal(Treatment.hear, CANARY)
+        first = await handle.result()
+        again = await handle.reset(5, reason="once more")
+        assert await again.result() == first
+        assert CANARY.encode() not in await everything(ledger, client)
+
+
+async def test_a_key_that_goes_away_while_a_run_is_in_memory_blocks_it(ledger: Ledger) -> None:
+    keys = Vanishing()
+    async with at(ledger, AesGcm(keys)) as client:
+        handle = await client.start_workflow(Treatment.run, CANARY, 400, id="ada-1")
+        await until(lambda: _heard(handle, 0))
+        del keys.keys["ada"]
+        with pytest.raises(errors.CodecError) as lacking:
+            await handle.signal(Treatment.hear, CANARY)
+        assert (lacking.value.codec, lacking.value.key_id) == ("aes-gcm", "ada")
+        keys.keys["ada"] = KEY
+        await handle.signal(Treatment.hear, CANARY)
+        assert len(await handle.result(wait_while_blocked=True)) == 3
+
+
+@activity.defn
+async def lose_the_key(name: str) -> str:
+    if not LOST:
+        LOST.append(THEIRS.keys.pop(name))
+    return CANARY
+
+
+THEIRS = Vanishing()
+LOST: list[bytes] = []
+
+
+@workflow.defn
+async def losing(queue: str) -> str:
+    found: str = await workflow.execute_activity(lose_the_key, "ada", task_queue=queue)
+    return found
+
+
+@pytest.mark.parametrize("queue", ["default", "far"])
+async def test_an_outcome_that_cannot_be_encrypted_is_not_lost(ledger: Ledger, queue: str) -> None:
+    """The key goes while the attempt is under way: what it has done is recorded when the key is back, or done again."""
+    LOST.clear()
+    async with (
+        connect(ledger.url, codecs=[AesGcm(THEIRS)]) as client,
+        Worker(client, workflows=[losing], activities=[lose_the_key], lease=LEASE),
+        Worker(client, activities=[lose_the_key], task_queue="far", lease=LEASE),
+    ):
+        handle = await client.start_workflow(losing, queue, id="ada-1")
+        await until(lambda: LOST)
+        await asyncio.sleep(0.1)
+        THEIRS.keys["ada"] = KEY
+        async with asyncio.timeout(40):
+            assert await handle.result(wait_while_blocked=True) == CANARY

@@ -164,7 +164,7 @@ class Builder:
         machine = run.machine
         if len(commands) > 1:
             append.posts = [
-                post_of(run, event_id, command, append.time_ms, tells=False)
+                post_of(run, event_id, command, append.time_ms, self._vault, tells=False)
                 for event_id, command in enumerate(commands, first_event_id)
                 if type(command) in OF_OTHERS
             ]
@@ -197,7 +197,7 @@ class Builder:
                 if row is not None:
                     built.append.unwritten = [*built.append.unwritten, row]
             elif kind in OF_OTHERS:
-                built.append.posts = [*built.append.posts, post_of(run, event_id, command, now_ms)]
+                built.append.posts = [*built.append.posts, post_of(run, event_id, command, now_ms, self._vault)]
         if tasks:
             built.append.tasks = tasks
         if cancelled:

@@ -18,21 +18,24 @@ from pledger.history.reuse import IdReusePolicy
 if TYPE_CHECKING:
     from pledger.engine.active_run import ActiveRun
     from pledger.engine.port.records import Message, RunStatus
+    from pledger.engine.vault import Vault
     from pledger.history.events import Command
 
 #: The commands that concern other runs.
 OF_OTHERS: Final[tuple[type[Any], ...]] = (events.StartChild, events.CancelChild, events.SendSignal, events.SendCancel)
 
 
-def post_of(run: ActiveRun, event_id: int, command: Command, now_ms: int, *, tells: bool = True) -> StartChild | Post:
-    """What a command of OF_OTHERS does to another run. tells: the run is told what came of it."""
+def post_of(
+    run: ActiveRun, event_id: int, command: Command, now_ms: int, vault: Vault, *, tells: bool = True
+) -> StartChild | Post:
+    """What a command of OF_OTHERS does to another run. tells: the run is told what came of it. Raises CodecError."""
     identity = run.identity
     notice = notice_id(identity.run_id, event_id, "post") if tells else ""
     match command:
         case events.StartChild():
             notice = notice_id(identity.run_id, event_id, "start") if tells else ""
             policy = cast("ClosePolicy", command.parent_close_policy)
-            return StartChild(event_id, _start_of(run, event_id, command, now_ms), policy, notice)
+            return StartChild(event_id, _start_of(run, event_id, command, now_ms, vault), policy, notice)
         case events.CancelChild():
             run_id: str | None = child_run_id(identity.run_id, command.started_event_id)
             what = ("cancel", "", command.reason.encode())
@@ -49,7 +52,7 @@ def post_of(run: ActiveRun, event_id: int, command: Command, now_ms: int, *, tel
     return Post(event_id, *place, kind, message_id, name, body, notice, inbox_room(kind))
 
 
-def _start_of(run: ActiveRun, event_id: int, command: events.StartChild, now_ms: int) -> StartRun:
+def _start_of(run: ActiveRun, event_id: int, command: events.StartChild, now_ms: int, vault: Vault) -> StartRun:
     identity = run.identity
     started = events.RunStarted(
         command.workflow_type,
@@ -67,7 +70,7 @@ def _start_of(run: ActiveRun, event_id: int, command: events.StartChild, now_ms:
         child_run_id(identity.run_id, event_id),
         command.workflow_type,
         command.task_queue,
-        payloads.digest(command.args),
+        vault.digest(payloads.digest(command.args), identity.namespace, command.workflow_id),
         transition.encode_event(started),
         now_ms,
         _REUSE[command.reuse],

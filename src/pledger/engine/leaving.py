@@ -8,6 +8,8 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
 from pledger import errors
 from pledger.engine import blocks
 from pledger.engine.port.answers import Reply
@@ -79,6 +81,10 @@ class Leaving:
         def answered(answer: Answer) -> None:
             if isinstance(answer, errors.StoreUnavailableError):
                 self._loop.call_later(AGAIN_S, self._committer.submit, operation, answered)
+                return
+            if isinstance(answer, errors.CodecError) and operation.tasks:
+                # Without its rows, as if the worker had died: what they would say cannot be said without the key.
+                self.let_go(replace(operation, tasks=()), done)
                 return
             self.run_keys.discard(operation.run_key)
             if done is not None:

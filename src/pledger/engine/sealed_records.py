@@ -85,12 +85,21 @@ class Pass:
         return replace(record, failure=self._failure(record.failure, at))
 
     def request(self, request: Request, place: Place) -> Request:
-        at, changed = place.at(f"{request.kind} {request.name}"), dict[str, Any]()
+        at, changed = request_place(request, place), dict[str, Any]()
         if self._may(request.body):
             changed["body"] = self._change(request.body, at)
         if request.answer is not None and self._may(request.answer):
-            changed["answer"] = self._change(request.answer, at.at(f"{at.position} answer"))
+            changed["answer"] = self.answer(request.answer, at)
+        if request.failure is not None and self._may(request.failure):
+            changed["failure"] = self.failed_answer(request.failure, at)
         return replace(request, **changed) if changed else request
+
+    def answer(self, answer: bytes, at: Place) -> bytes:
+        """To a question. at: its place."""
+        return self._change(answer, at.at(f"{at.position} answer"))
+
+    def failed_answer(self, failure: bytes, at: Place) -> bytes:
+        return self._failure(failure, at.at(f"{at.position} failure"))
 
     # What is written --------------------------------------------------------------------------------------------------
 
@@ -189,6 +198,11 @@ class Pass:
 
     def _failure(self, failure: bytes, place: Place) -> bytes:
         return encode_record(sealing.map_failure(decode_failure(failure), place, self._change))
+
+
+def request_place(request: Request, place: Place) -> Place:
+    """place: of its run."""
+    return place.at(f"{request.kind} {request.name}")
 
 
 def _place_of(op: StartRun) -> Place:

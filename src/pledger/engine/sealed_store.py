@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from pledger import errors
 from pledger.engine.port.operations import Append, FinishTask, StartRun
 from pledger.engine.port.records import Mail
-from pledger.engine.sealed_records import Pass
+from pledger.engine.sealed_records import Pass, request_place
 from pledger.engine.vault import Sealing
 from pledger.history.sealing import MARK, NOWHERE, Place, is_sealed
 
@@ -45,6 +45,8 @@ R = TypeVar("R")
 
 #: Runs whose ids are remembered, for the places of their payloads.
 PLACES_MAX: Final = 10_000
+#: Questions whose places are remembered until they are answered.
+QUESTIONS_MAX: Final = 10_000
 #: Before an activity is claimed again whose arguments could not be opened: another worker may have the key.
 AGAIN_MS: Final = 30_000
 
@@ -60,6 +62,7 @@ class SealedStore:
         self._inner = store
         self._vault = vault
         self._places: OrderedDict[int, Place] = OrderedDict()
+        self._questions: OrderedDict[int, Place] = OrderedDict()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
@@ -151,6 +154,15 @@ class SealedStore:
             body = self._vault.through_codecs(body, place.at(f"{kind} {name}"))
         return await self._inner.ask(run_key, kind, name, body, expires_ms)
 
+    async def answer_request(
+        self, request_key: int, answer: bytes | None, failure: bytes | None, fence: int | None = None
+    ) -> None:
+        if self._vault.has_codecs and (at := self._questions.get(request_key)) is not None:
+            whole = Pass(Sealing(self._vault).seal_whole, lambda _: True)
+            answer = None if answer is None else whole.answer(answer, at)
+            failure = None if failure is None else whole.failed_answer(failure, at)
+        await self._inner.answer_request(request_key, answer, failure, fence)
+
     async def open_session(
         self, identity: str, namespace: str, task_queue: str, code: str, lease_ms: int
     ) -> SessionRow:
@@ -207,6 +219,8 @@ class SealedStore:
         if not found:
             return found
         places = {mail.run_key: await self._place(mail.run_key) for mail in found} if self._vault.has_codecs else {}
+        if places:
+            self._remember_questions(found, places)
 
         def mail(one: Mail, using: Pass) -> Mail:
             place = places.get(one.run_key, NOWHERE)
@@ -361,6 +375,14 @@ class SealedStore:
         if len(self._places) > PLACES_MAX:
             self._places.popitem(last=False)
         return place
+
+    def _remember_questions(self, mails: Sequence[Mail], places: dict[int, Place]) -> None:
+        """Of what they are about: an answer is told by the key of its question alone."""
+        for mail in mails:
+            for request in mail.requests:
+                self._questions[request.request_key] = request_place(request, places[mail.run_key])
+        while len(self._questions) > QUESTIONS_MAX:
+            self._questions.popitem(last=False)
 
 
 class _Transaction:

@@ -148,6 +148,10 @@ class Runs(Protocol):
         ...
 
 
+#: What is no answer for good: the store comes back, and so does a key.
+NOT_NOW: Final = (errors.StoreUnavailableError, errors.CodecError)
+
+
 class TaskRows:
     """unwritten: the activities, by (run_key, event_id), of which a row is on its way: of a next attempt, or the end of
     one that has a row."""
@@ -255,7 +259,7 @@ class TaskRows:
             self._runs.in_doubt()
 
     def _finished(self, attempt: Attempt, finish: FinishTask | HandOut, answer: Answer) -> None:
-        if isinstance(answer, errors.StoreUnavailableError):
+        if isinstance(answer, NOT_NOW):
             self._later(lambda: self._committer.submit(finish, lambda again: self._finished(attempt, finish, again)))
             return
         self._written(attempt.run_key, attempt.event_id, finish)
@@ -277,7 +281,7 @@ class TaskRows:
             logger.error("the outcome of %s could not be recorded: %s", attempt.identity, answer)
 
     def _put(self, put: PutTask, answer: Answer) -> None:
-        if isinstance(answer, errors.StoreUnavailableError):
+        if isinstance(answer, NOT_NOW):
             self._later(lambda: self._put_again(put))
             return
         self._written(put.task.run_key, put.task.event_id, put)
