@@ -1,0 +1,214 @@
+"""`examples/patterns` while processes die, stores fail and messages come twice: what they promise holds."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+from itertools import groupby
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from examples.patterns import approval, entity, fan_out, graph, mutex, polling, scatter, sliding_window
+from pledger import errors, workflow
+from pledger.engine.limits import Limits
+from pledger.engine.port.records import OUTSIDE
+from pledger.testing import Caller, Faults, Simulation, environment
+from pledger.testing.journal import Outcome, Then
+
+#: More of them on the store that costs least.
+SEEDS = [*((seed, "memory") for seed in range(4)), (4, "sqlite"), (5, "postgres")]
+HOUR = timedelta(hours=1)
+
+
+def simulate(
+    seed: int, store: str, pattern: ModuleType, definition: Any, *args: Any, then: Then | None = None, events: int = 0
+) -> Outcome:
+    """How its client was told that it ended. events: the bound of its histories, where it is to meet that."""
+    sim = Simulation(
+        seed,
+        workflows=[*pattern.WORKFLOWS, *{definition}.difference(pattern.WORKFLOWS)],
+        activities=pattern.ACTIVITIES,
+        faults=Faults.swarm(seed, store),
+        limits=Limits(history_events_max=events) if events else None,
+        store=store,
+        settle=2 * HOUR,
+    )
+    program = sim.start(definition, *args, id="pattern", then=then)
+    sim.run_until_idle()
+    sim.check()
+    return program.journal.outcomes[-1]
+
+
+Whatever = Callable[[int, str], None]
+
+
+def words_are_counted_once(seed: int, store: str) -> None:
+    assert simulate(seed, store, fan_out, fan_out.words_of, "Genesis").value == [3, 6, 4, 13]
+
+
+def the_parcel_is_there_in_the_end(seed: int, store: str) -> None:
+    assert simulate(seed, store, polling, polling.follow, "piano", HOUR).value == "piano is delivered"
+
+
+def all_is_built(seed: int, store: str) -> None:
+    assert simulate(seed, store, graph, graph.Build, "shop").value == "shop(web(base), payments(base, crypto(base)))"
+
+
+def a_cycle_is_named(seed: int, store: str) -> None:
+    ended = simulate(seed, store, graph, graph.Build, "hen")
+    assert (ended.status, str(ended.error)) == ("failed", "Cycle: egg needs hen needs egg")
+
+
+def every_supplier_is_accounted_for(seed: int, store: str) -> None:
+    """A lost worker costs an attempt, so one that would answer may be missing; and then it says why."""
+    asked = ["Ada", "Bob", "Dan", "Eve", "Fay"]
+    offers = simulate(seed, store, scatter, scatter.Tender, asked, 0, timedelta(seconds=20)).value
+    assert {*offers.prices, *offers.missing} == {*asked}
+    assert offers.prices.items() <= scatter.PRICES.items()
+    assert offers.missing.keys() >= {"Dan", "Eve", "Fay"}
+
+
+def the_first_decision_counts(seed: int, store: str) -> None:
+    approval.mail.clear()
+
+    async def people(caller: Caller) -> None:
+        await asyncio.sleep(caller.dice.random() * 10)
+        for person in ("Mia", "Dora"):
+            verdict = approval.Verdict(person, approved=True)
+            await caller.signal(approval.Purchase.decide, verdict, message_id=f"verdict of {person}")
+        while not await sign(caller):  # noqa: ASYNC110 - the notary looks now and then
+            await asyncio.sleep(1)
+
+    async def sign(caller: Caller) -> bool:
+        """Of the attempts that have handed a token out, one is still of use."""
+        try:
+            found = await caller.handle.describe()
+        except errors.StoreUnavailableError:
+            return False
+        out = [row.event_id for row in found.pending if row.owner == OUTSIDE]
+        tried = [
+            await caller.complete(event_id, token, "Nora") for event_id in out for token in approval.mail["notary"]
+        ]
+        return any(tried) or found.summary.closed is not None
+
+    told = simulate(seed, store, approval, approval.Purchase, "a lamp", {"Mia": HOUR, "Dora": HOUR}, then=people)
+    assert told.value == "approved by Mia, signed by Nora"
+
+
+def no_purchase_is_lost_or_counted_twice(seed: int, store: str) -> None:
+    async def buy(caller: Caller) -> None:
+        for number in range(40):
+            await caller.signal(entity.Customer.buy, 10, message_id=f"purchase-{number}")
+            await asyncio.sleep(caller.dice.random() * 0.3)
+        await caller.signal(entity.Customer.leave, message_id="leave")
+
+    ended = simulate(seed, store, entity, entity.Customer, entity.Account(), then=buy, events=60)
+    assert ended.value == entity.Account(points=0, purchases=40, gifts=4)
+
+
+@workflow.defn
+async def print_shop(jobs: int, lease: timedelta) -> list[str]:
+    """The lock and its holders, one of which is lost with the lock in its hands."""
+    lock = await workflow.start_child_workflow(mutex.Lock, mutex.Queue(), id="lock")
+    handles = [
+        await workflow.start_child_workflow(mutex.Job, "lock", lease, 3, 2 if number == 1 else 0, id=f"job-{number}")
+        for number in range(jobs)
+    ]
+    told = [str(await handle) for handle in (handles[0], *handles[2:])]
+    handles[1].cancel()
+    await workflow.wait([handles[1]])
+    await lock.signal(mutex.Lock.close)
+    await lock
+    return told
+
+
+def one_holder_prints_at_a_time(seed: int, store: str) -> None:
+    mutex.printer.clear()
+    told = simulate(seed, store, mutex, print_shop, 4, timedelta(seconds=30)).value
+    pages = mutex.printer.pages
+    fences = [fence for fence, _ in pages]
+    assert fences == sorted(fences)
+    jobs = [[page.split()[0] for _, page in found] for _, found in groupby(pages, key=lambda each: each[0])]
+    assert all(len(set(found)) == 1 for found in jobs)
+    for line in told:  # who has outlasted the lease is stopped by the fence, and not printed among others' pages
+        job, _, outcome = line.partition(" is ")
+        assert outcome == "stopped: Fenced" or outcome.startswith(("printed", "stopped: Fenced"))
+        if outcome == "printed":
+            assert sum(page.startswith(f"{job} ") for _, page in pages) == 3
+
+
+def every_record_is_worked_on(seed: int, store: str) -> None:
+    work = sliding_window.Work(20, 3, HOUR)
+    ended = simulate(seed, store, sliding_window, sliding_window.Batch, work, events=120).value
+    assert (ended.done, ended.lost, [*ended.failed]) == (19, [], [sliding_window.POISON])
+
+
+@pytest.mark.parametrize(("seed", "store"), SEEDS)
+@pytest.mark.parametrize(
+    "holds",
+    [
+        words_are_counted_once,
+        the_parcel_is_there_in_the_end,
+        all_is_built,
+        a_cycle_is_named,
+        every_supplier_is_accounted_for,
+        the_first_decision_counts,
+        no_purchase_is_lost_or_counted_twice,
+        one_holder_prints_at_a_time,
+        every_record_is_worked_on,
+    ],
+)
+def test_whatever_happens(holds: Whatever, seed: int, store: str) -> None:
+    holds(seed, store)
+
+
+# What no fault brings about -------------------------------------------------------------------------------------------
+
+
+def test_a_record_whose_child_was_terminated_is_written_off() -> None:
+    with environment(workflows=sliding_window.WORKFLOWS) as env:
+        env.fake(sliding_window.convert, lasting({3: 300}))
+        batch = env.start(sliding_window.Batch, sliding_window.Work(6, 2, HOUR), id="batch")
+        env.sleep(timedelta(minutes=1))
+        assert batch.query(sliding_window.Batch.so_far).in_flight == [3]
+        env.handle("batch.3").terminate("it happens")
+        work = batch.result()
+        assert (work.done, work.lost, work.in_flight) == (5, [3], [])
+
+
+def test_a_record_that_was_written_off_and_only_slow_counts() -> None:
+    with environment(workflows=sliding_window.WORKFLOWS) as env:
+        env.fake(sliding_window.convert, lasting({3: 150, 4: 90}))
+        batch = env.start(sliding_window.Batch, sliding_window.Work(5, 1, timedelta(seconds=100)), id="batch")
+        env.sleep(timedelta(seconds=120))
+        assert batch.query(sliding_window.Batch.so_far).lost == [3]
+        work = batch.result()
+        assert (work.done, work.lost) == (5, [])
+
+
+def lasting(seconds: dict[int, float]) -> Callable[[int], Any]:
+    async def convert(record: int) -> None:
+        await asyncio.sleep(seconds.get(record, 0))
+
+    return convert
+
+
+def test_who_no_longer_waits_for_the_lock_is_not_served() -> None:
+    mutex.printer.clear()
+    with environment(workflows=mutex.WORKFLOWS, activities=mutex.ACTIVITIES) as env:
+        lock = env.start(mutex.Lock, mutex.Queue(), id="lock")
+        first = env.start(mutex.Job, "lock", HOUR, 1, 1, id="first")
+        env.sleep(timedelta(seconds=1))
+        waits = env.start(mutex.Job, "lock", HOUR, 1, id="waits")
+        env.sleep(timedelta(seconds=1))
+        assert lock.query(mutex.Lock.waiting) == ["waits"]
+        waits.cancel()
+        env.sleep(timedelta(seconds=1))
+        assert lock.query(mutex.Lock.waiting) == []
+        first.signal(mutex.Job.go_on)
+        lock.signal(mutex.Lock.close)
+        assert lock.result() == 1
+        assert mutex.printer.pages == [(1, "first page 1")]
