@@ -1,4 +1,7 @@
-"""`examples/patterns`, on every store: what they tell is what they teach, and their histories are replayed."""
+"""`examples/patterns`, on every store: what they tell is what they teach, and their histories are replayed.
+
+All on one ledger, beside what the others have left there: a ledger of its own for each would take longer than they do.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,8 @@ import importlib
 
 import pytest
 
+from examples.patterns.catalogue import __main__ as catalogue
+from examples.patterns.catalogue.index import PATTERNS, WORKFLOWS
 from tests.engine.harness import Ledger
 
 TOLD = {
@@ -59,9 +64,19 @@ a chain of runs, each with a short history
 }
 
 
-@pytest.mark.parametrize("name", TOLD)
-async def test_pattern(name: str, ledger: Ledger, capsys: pytest.CaptureFixture[str]) -> None:
-    pattern = importlib.import_module(f"examples.patterns.{name}")
-    ledger.options(*pattern.WORKFLOWS)
-    await pattern.main(ledger.url)
-    assert capsys.readouterr().out == TOLD[name]
+async def test_each_tells_what_it_teaches(ledger: Ledger, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, told in TOLD.items():
+        pattern = importlib.import_module(f"examples.patterns.{name}")
+        ledger.options(*pattern.WORKFLOWS)
+        await pattern.main(ledger.url)
+        assert capsys.readouterr().out == told, name
+
+
+async def test_every_control_flow_pattern_comes_to_its_end(ledger: Ledger, capsys: pytest.CaptureFixture[str]) -> None:
+    ledger.options(*WORKFLOWS)
+    await catalogue.main(ledger.url)
+    told = capsys.readouterr().out.splitlines()
+    assert len(told) == len(PATTERNS) == 43
+    for pattern, line in zip(PATTERNS, told, strict=True):
+        ended = "cancelled" if pattern.name == "Cancel Case" else pattern.result
+        assert line == f"{pattern.workflow_id:<7} {pattern.name}: {ended}"

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from examples.patterns import approval, entity, fan_out, graph, mutex, polling, scatter, sliding_window
+from examples.patterns.catalogue.index import PATTERNS, WORKFLOWS
+from examples.patterns.catalogue.tasks import ACTIVITIES
 from pledger import errors, workflow
 from pledger.engine.limits import Limits
 from pledger.engine.port.records import OUTSIDE
@@ -163,6 +165,33 @@ def every_record_is_worked_on(seed: int, store: str) -> None:
 )
 def test_whatever_happens(holds: Whatever, seed: int, store: str) -> None:
     holds(seed, store)
+
+
+# The catalogue --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("seed", "store", "is_calm"),
+    [
+        pytest.param(1, "sqlite", True, id="calm-sqlite"),
+        pytest.param(2, "postgres", True, id="calm-postgres"),
+        *((seed, "memory", False) for seed in range(3, 6)),
+    ],
+)
+def test_control_flow_patterns_whatever_happens(seed: int, store: str, is_calm: bool) -> None:
+    """All of them, beside each other. What is a race may then be won by another."""
+    faults = Faults() if is_calm else Faults.swarm(seed, store)
+    sim = Simulation(seed, workflows=WORKFLOWS, activities=ACTIVITIES, faults=faults, store=store, settle=2 * HOUR)
+    programs = [
+        sim.start(pattern.workflow, *pattern.args, id=pattern.workflow_id, then=pattern.outside) for pattern in PATTERNS
+    ]
+    sim.run_until_idle()
+    sim.check()
+    for pattern, program in zip(PATTERNS, programs, strict=True):
+        ended = program.journal.outcomes[-1]
+        assert ended.status == ("cancelled" if pattern.name == "Cancel Case" else "completed"), pattern
+        if is_calm or not pattern.is_race:
+            assert ended.value == pattern.result, pattern
 
 
 # What no fault brings about -------------------------------------------------------------------------------------------
