@@ -11,8 +11,10 @@ import asyncio
 import sys
 from collections import deque
 from dataclasses import dataclass
+from typing import Any
 
-from pledger import Worker, activity, connect, workflow
+from pledger import Client, Worker, activity, connect, workflow
+from pledger.client import WorkflowHandle
 
 #: Points for a gift.
 GIFT_AT = 100
@@ -74,6 +76,19 @@ class Customer:
         return self.account
 
 
+async def buy(client: Client, name: str, points: int, purchase_id: str) -> WorkflowHandle[Any]:
+    """Tell the customer, who is made by the first purchase. By its id a purchase is known throughout the chain: told of
+    twice, it counts once."""
+    return await client.start_workflow(
+        Customer,
+        Account(),
+        id=f"customer-{name}",
+        start_signal=Customer.buy,
+        start_signal_args=[points],
+        start_signal_id=purchase_id,
+    )
+
+
 WORKFLOWS = [Customer]
 ACTIVITIES = [send_gift]
 
@@ -84,10 +99,9 @@ async def main(url: str) -> None:
         # So that it rolls over in the first second, and not in some years.
         Worker(client, workflows=WORKFLOWS, activities=ACTIVITIES, max_history_events=100),
     ):
-        ada = await client.start_workflow(Customer, Account(), id="customer-ada")
         for number in range(1, 41):
-            for _ in range(2):  # by its id it is known throughout the chain: told of twice, it counts once
-                await ada.signal(Customer.buy, 10, message_id=f"purchase-{number}")
+            for _ in range(2):
+                ada = await buy(client, "ada", 10, f"purchase-{number}")
             while number == SOME and (await ada.query(Customer.balance)).purchases < SOME:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         await ada.signal(Customer.leave)
