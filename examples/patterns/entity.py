@@ -99,9 +99,10 @@ async def main(url: str) -> None:
         # So that it rolls over in the first second, and not in some years.
         Worker(client, workflows=WORKFLOWS, activities=ACTIVITIES, max_history_events=100),
     ):
+        ada = await buy(client, "ada", 10, "purchase-1")
         for number in range(1, 41):
             for _ in range(2):
-                ada = await buy(client, "ada", 10, f"purchase-{number}")
+                await buy(client, "ada", 10, f"purchase-{number}")
             while number == SOME and (await ada.query(Customer.balance)).purchases < SOME:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         await ada.signal(Customer.leave)
