@@ -25,10 +25,13 @@ EVERY_10_MS = RetryPolicy(
 
 @activity.defn(retry_policy=EVERY_10_MS)
 async def delivered(parcel: str) -> str:
-    """Asks once. Where the other side says when to come back, `next_retry_delay=` of the error hands it on."""
+    """Asks once. Where the other side says when to come back, `next_retry_delay=` of the error hands it on. BENIGN:
+    that it is not there yet is no news, so the log has no warning of it."""
     until = CARRIER[parcel]
     if until is None or activity.info().attempt <= until:
-        raise errors.ApplicationError(f"{parcel} is on its way", type="NotYet")
+        raise errors.ApplicationError(
+            f"{parcel} is on its way", type="NotYet", category=errors.ApplicationErrorCategory.BENIGN
+        )
     return f"{parcel} is delivered"
 
 

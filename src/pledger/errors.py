@@ -56,11 +56,13 @@ from __future__ import annotations
 import asyncio
 import builtins
 from datetime import timedelta
+from enum import Enum
 from typing import Any, Literal
 
 __all__ = [
     "ActivityError",
     "ApplicationError",
+    "ApplicationErrorCategory",
     "CancelledError",
     "ChildWorkflowError",
     "CodecError",
@@ -154,12 +156,21 @@ class FailureError(PledgerError):
     remote_traceback: str = ""
 
 
+class ApplicationErrorCategory(Enum):
+    """What a failure is to those who watch. BENIGN: part of the normal course, as an answer "not yet" to a poll is: no
+    warning is logged, and its attempt is in no metric of failures. It is retried and recorded as any other."""
+
+    UNSPECIFIED = "unspecified"
+    BENIGN = "benign"
+
+
 class ApplicationError(FailureError):
     """Raised by user code to fail an activity or a workflow on purpose.
 
     type: the name that retry policies match and that callers see; the class name of a wrapped exception.
     non_retryable: no further attempt, whatever the policy says.
     next_retry_delay: asks for this delay before the next attempt instead of the policy's.
+    category: whether those who watch want to hear of it.
     details: any payload values, given back to the caller as a tuple.
     """
 
@@ -170,12 +181,14 @@ class ApplicationError(FailureError):
         type: str | None = None,  # noqa: A002 - the field's name for it
         non_retryable: bool = False,
         next_retry_delay: timedelta | None = None,
+        category: ApplicationErrorCategory = ApplicationErrorCategory.UNSPECIFIED,
     ) -> None:
         super().__init__(message)
         self.details = details
         self.type = type or self.__class__.__name__
         self.non_retryable = non_retryable
         self.next_retry_delay = next_retry_delay
+        self.category = category
 
     def __str__(self) -> str:
         return self.message if self.type == "ApplicationError" else f"{self.type}: {self.message}"

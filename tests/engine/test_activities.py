@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import logging
 import os
 import signal
 import sys
@@ -16,6 +17,7 @@ from pledger import RetryPolicy, activity, workflow
 from pledger.errors import (
     ActivityError,
     ApplicationError,
+    ApplicationErrorCategory,
     PayloadError,
     PayloadTooLargeError,
     UsageError,
@@ -91,6 +93,20 @@ async def test_an_error_may_ask_for_its_own_next_delay(ledger: Ledger) -> None:
     )
     assert await result_of(ledger, fulfil, flaky) == "ok"
     assert made == [1, 2]
+
+
+async def test_a_failure_that_is_expected_is_retried_and_no_news(
+    ledger: Ledger, caplog: pytest.LogCaptureFixture
+) -> None:
+    fulfil, flaky, made = raising(
+        lambda n: "ok" if n == 3 else ApplicationError("not yet", category=ApplicationErrorCategory.BENIGN),
+        retry_policy=RetryPolicy(initial_interval=timedelta(0)),
+    )
+    with caplog.at_level(logging.DEBUG, "pledger"):
+        assert await result_of(ledger, fulfil, flaky) == "ok"
+    assert made == [1, 2, 3]
+    told = [record for record in caplog.records if "not yet" in record.getMessage()]
+    assert [record.levelno for record in told] == [logging.DEBUG] * 2
 
 
 async def test_a_retry_waits_in_the_store_with_what_it_knows(ledger: Ledger) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from pledger import CircuitBreaker, RetryBudget, RetryPolicy, Worker, activity, connect, workflow
 from pledger.client import Client, DependencySummary
-from pledger.errors import ActivityError, ApplicationError, InvalidPolicyError, UsageError
+from pledger.errors import ActivityError, ApplicationError, ApplicationErrorCategory, InvalidPolicyError, UsageError
 from pledger.history.budget import BudgetRule
 from tests.engine.harness import Ledger, until, worker_process
 
@@ -236,11 +236,13 @@ async def test_an_answer_is_an_answer(ledger: Ledger) -> None:
 
     @activity.defn(
         retry_budget=RetryBudget("bank", breaker=SHUT),
-        retry_policy=RetryPolicy(non_retryable_error_types=["CardDeclined"]),
+        retry_policy=RetryPolicy(non_retryable_error_types=["CardDeclined"], maximum_attempts=1),
     )
     async def pay(number: int) -> int:
-        if number % 2:
+        if number % 3 == 1:
             raise ApplicationError("no such account", non_retryable=True)
+        if number % 3 == 2:
+            raise ApplicationError("not yet", category=ApplicationErrorCategory.BENIGN)
         raise ApplicationError("declined", type="CardDeclined")
 
     @workflow.defn

@@ -16,13 +16,13 @@ from pledger import errors
 from pledger.engine.port.circuit import TEXT_MAX, Tally
 from pledger.engine.port.dependencies import Stated, lets_more_through
 from pledger.engine.verdicts import is_final
+from pledger.history.failures import Failure, is_benign
 
 if TYPE_CHECKING:
     from pledger.engine.attempt import Attempt
     from pledger.engine.port.circuit import Dependency
     from pledger.engine.port.lanes import Bounds
     from pledger.engine.port.verbs import Store
-    from pledger.history.failures import Failure
 
 logger = logging.getLogger("pledger.engine")
 
@@ -99,7 +99,8 @@ class Budgets:
         name, opened = self._names.get(attempt.definition.name), attempt.opened
         if name is None or opened is None or (failure is not None and failure.kind in _NOT_BY_THE_DEPENDENCY):
             return
-        if failure is None or is_final(attempt.command, failure):  # it has said no, and would say so again: it works
+        # It has said no, and would say so again, or has said what its caller expects: it works.
+        if failure is None or is_benign(failure) or is_final(attempt.command, failure):
             self._note(name, Tally(opened, succeeded=1))
         else:
             line = f"{failure.type}: {failure.message}".partition("\n")[0].rstrip(": ")[:TEXT_MAX]

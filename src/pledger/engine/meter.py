@@ -10,13 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, TypeAlias
 
+from pledger.history.failures import Failure, is_benign
+
 if TYPE_CHECKING:
     from pledger.engine.outage import Subject
     from pledger.engine.port.records import RunStatus
-    from pledger.history.failures import Failure
 
-#: What an attempt has come to. "outside": its code has handed it out. The last four are failures, by their reason.
-Ending: TypeAlias = Literal["completed", "outside", "cancelled", "application", "timeout", "worker_lost"]
+#: What an attempt has come to. "outside": its code has handed it out. "benign": it has failed as
+#: was to be expected. The last three are failures, by their reason.
+Ending: TypeAlias = Literal["completed", "outside", "cancelled", "benign", "application", "timeout", "worker_lost"]
 
 _ENDINGS: Final[dict[str, Ending]] = {
     "cancelled": "cancelled",
@@ -26,7 +28,7 @@ _ENDINGS: Final[dict[str, Ending]] = {
 
 
 def ending_of(failure: Failure) -> Ending:
-    return _ENDINGS.get(failure.kind, "application")
+    return _ENDINGS.get(failure.kind) or ("benign" if is_benign(failure) else "application")
 
 
 class Slots(NamedTuple):

@@ -12,12 +12,12 @@ from pledger.engine.port.operations import FinishTask, PutTask
 from pledger.engine.task_rows import TaskRows, encode_record, queued_row
 from pledger.engine.verdicts import GiveUp, Retry, after_failure
 from pledger.history.events import ActivityCompleted, ActivityFailed
+from pledger.history.failures import Failure, is_benign
 
 if TYPE_CHECKING:
     from pledger.engine.attempt import Attempt
     from pledger.engine.port.records import AttemptRecord
     from pledger.engine.session import LedgerClock
-    from pledger.history.failures import Failure
 
 logger = logging.getLogger("pledger.engine")
 
@@ -136,7 +136,7 @@ def _log_failure(attempt: Attempt, failure: Failure, verdict: GiveUp | Retry, no
     else:
         then = f"given up ({verdict.retry_state})"
     # A shutdown says in one line how many attempts it cut short; which ones is for those who look closely.
-    level = logging.INFO if failure.type == SHUTDOWN else logging.WARNING
+    level = logging.INFO if failure.type == SHUTDOWN else logging.DEBUG if is_benign(failure) else logging.WARNING
     logger.log(
         level,
         "activity %s of %s: attempt %d: %s: %s; %s",

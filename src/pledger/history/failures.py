@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import builtins
 from datetime import timedelta
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import msgspec
 
@@ -53,6 +53,16 @@ _decoder = msgspec.msgpack.Decoder(Failure)
 decode = _decoder.decode
 
 
+#: What is recorded of a failure that its author expects; nothing of any other.
+_BENIGN: Final = {"category": errors.ApplicationErrorCategory.BENIGN.value}
+_CATEGORIES: Final = (errors.ApplicationErrorCategory.UNSPECIFIED, errors.ApplicationErrorCategory.BENIGN)
+
+
+def is_benign(failure: Failure) -> bool:
+    """Whether it is part of the normal course, and no news to those who watch."""
+    return failure.kind == "application" and failure.attributes == _BENIGN
+
+
 def from_exception(error: BaseException, *, depth: int = 0) -> Failure:
     """The record of `error` with its causes. It is made of whatever user code raises, and can be read again."""
     cause = _cause_of(error)
@@ -87,6 +97,7 @@ def _record(error: BaseException) -> Failure:  # noqa: C901 - a line for each ki
                 _details(error.details),
                 bool(error.non_retryable),
                 min(round(delay.total_seconds() * 1000), DURATION_MS_MAX) if isinstance(delay, timedelta) else None,
+                attributes=_BENIGN if error.category is errors.ApplicationErrorCategory.BENIGN else None,
             )
         case errors.SecretError():
             return Failure("application", "SecretError", message, text, non_retryable=error.non_retryable)
@@ -148,6 +159,7 @@ def to_exception(failure: Failure) -> errors.FailureError | errors.CancelledErro
                 type=failure.type,
                 non_retryable=failure.non_retryable,
                 next_retry_delay=None if delay is None else timedelta(milliseconds=delay),
+                category=_CATEGORIES[is_benign(failure)],
             )
     error.remote_traceback = failure.traceback
     if failure.cause is not None:

@@ -112,7 +112,7 @@ class WorkerRecording:
             self.series.observe("activity_execution_latency", activity_type, value=took_s)
         if ending == "cancelled":
             self.series.count("activity_execution_cancelled", activity_type)
-        elif ending not in {"completed", "outside"}:
+        elif ending not in {"completed", "outside", "benign"}:
             self.series.count("activity_execution_failed", activity_type, ending)
 
     def activity_completed(self, activity_type: str, took_s: float) -> None:

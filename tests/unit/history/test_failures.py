@@ -33,6 +33,17 @@ def test_an_application_error_comes_back_as_it_was() -> None:
     assert (back.message, back.type, back.details) == ("declined", "CardDeclined", ({"code": 51}, [1, 2]))
     assert (back.non_retryable, back.next_retry_delay) == (True, timedelta(seconds=7))
     assert str(back) == "CardDeclined: declined"
+    assert back.category is errors.ApplicationErrorCategory.UNSPECIFIED
+
+
+def test_a_benign_error_comes_back_as_one_also_as_a_cause() -> None:
+    error = errors.ActivityError("", activity_type="poll", scheduled_event_id=2, attempt=9, retry_state="timeout")
+    error.__cause__ = errors.ApplicationError("not yet", category=errors.ApplicationErrorCategory.BENIGN)
+    back = through_the_ledger(error).__cause__
+    assert isinstance(back, errors.ApplicationError)
+    assert back.category is errors.ApplicationErrorCategory.BENIGN
+    assert not failures.is_benign(failures.from_exception(error))
+    assert not failures.is_benign(failures.from_exception(odd(category="benign")))
 
 
 def test_a_subclass_of_ours_keeps_its_name_as_type() -> None:
@@ -200,6 +211,7 @@ def odd(message: object = "odd", **attributes: object) -> errors.ApplicationErro
         odd(type="\ud800"),
         odd(non_retryable="yes"),
         odd(next_retry_delay=5),
+        odd(category=5),
         odd(details=(UntellableError(),)),
         errors.TimeoutError("late", kind=object()),  # type: ignore[arg-type]
     ],
