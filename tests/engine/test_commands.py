@@ -141,6 +141,7 @@ def hold_up_and_let_go(run: Run) -> None:
 
 def end_and_replay(run: Run, directory: Path) -> None:
     run("start", "Approval", '"o2"', "--id", "order-2")
+    assert run("query", "order-2", "approver") == ""  # it has begun: what has not could not be redriven
     run("terminate", "order-2", "--reason", "twice")
     run("start", "Approval", '"o3"', "--id", "order-3")
     run("cancel", "order-3", "--wait")
