@@ -12,7 +12,7 @@ from pledger.engine import asking, blocks, completing, ending, pausing, reset_ba
 from pledger.engine.growth import warnings_of
 from pledger.engine.kept import afterwards, check_kept, in_words
 from pledger.engine.operators import person
-from pledger.engine.port.answers import Reply, Started
+from pledger.engine.port.answers import Reply
 from pledger.engine.port.operations import Send, inbox_room
 from pledger.engine.port.records import PlaceRow, RunRow, RunStatus
 from pledger.engine.resetting import ResetReapplyType
@@ -97,6 +97,7 @@ class ResetOptions(TypedDict, total=False):
     reason: str
     reapply: ResetReapplyType
     by: str | None
+    request_id: str | None
 
 
 class WorkflowHandle(Generic[T]):
@@ -349,22 +350,26 @@ class WorkflowHandle(Generic[T]):
         are attempted again under the keys that they had. `plan_reset` tells what else would be repeated.
         reapply: which messages that came after the point the new run is given again; signals by default.
         reason, by: why, and who asks for it (user@host by default). Both runs show it.
+        request_id: a name of yours for the request: one new run is made in the chain, however often it is repeated.
         Raises UsageError for an event that the history has not, NoLongerKeptError once retention has removed it,
         CorruptHistoryError for one behind the damage of a damaged history.
         """
         reapply = options.get("reapply", ResetReapplyType.SIGNAL)
         draft = functools.partial(resetting.draft_reset, event_id=event_id, reapply=reapply)
-        return await self._go_on(draft, options.get("reason", ""), options.get("by"))
+        return await self._go_on(draft, options.get("reason", ""), options.get("by"), options.get("request_id"))
 
-    async def redrive(self, *, reason: str = "", by: str | None = None) -> WorkflowHandle[T]:
+    async def redrive(
+        self, *, reason: str = "", by: str | None = None, request_id: str | None = None
+    ) -> WorkflowHandle[T]:
         """Have a run that ended badly go on in a new run, from the last point before that; its handle is given.
 
         Of a failed run the activity that failed it is attempted again, with as many attempts as at first and under the
         same key; a cancelled one goes on as if nobody had asked it, one that was terminated or has timed out where it
         stood, with as much time as it had at first. Signals that came after the point are given again.
+        request_id: as in `reset`.
         Raises RunClosedError for a run that ended well, UsageError for one that is open, NoLongerKeptError.
         """
-        return await self._go_on(resetting.draft_redrive, reason, by)
+        return await self._go_on(resetting.draft_redrive, reason, by, request_id)
 
     async def plan_reset(self, event_id: int, *, reapply: ResetReapplyType = ResetReapplyType.SIGNAL) -> ResetPlan:
         """What `reset` would do; nothing is changed. Raises as `reset`."""
@@ -451,21 +456,20 @@ class WorkflowHandle(Generic[T]):
         return history
 
     async def _go_on(
-        self, draft: Callable[[reset_base.Base], resetting.Draft], reason: str, by: str | None
+        self,
+        draft: Callable[[reset_base.Base], resetting.Draft],
+        reason: str,
+        by: str | None,
+        request_id: str | None,
     ) -> WorkflowHandle[T]:
-        connection = self._connection
-        reason = clean(reason, "the reason of a reset")
-        by = clean(by or person(), "who asks for a reset")
-        entropy = connection.entropy(10)  # one run, however often it is tried
-        while True:
-            base = await reset_base.read_base(connection.store, await self._row())
-            operation = draft(base).operation(await connection.now_ms(), entropy, reason, by)
-            answer = await connection.committer.write(operation)
-            if isinstance(answer, Started):
-                connection.terminated(operation.newest_key)
-                connection.tell_workers()
-                keys = (answer.run_key, answer.chain_key)
-                return WorkflowHandle(self._client, self.workflow_id, operation.run_id, self._definition, *keys)
+        asked = resetting.Asked(
+            draft,
+            clean(reason, "the reason of a reset"),
+            clean(by or person(), "who asks for a reset"),
+            None if request_id is None else check_id(request_id, "the request_id of a reset"),
+        )
+        run_id, *keys = await resetting.carry_out(self._connection, self._row, asked)
+        return WorkflowHandle(self._client, self.workflow_id, run_id, self._definition, *keys)
 
     # Inside -----------------------------------------------------------------------------------------------------------
 

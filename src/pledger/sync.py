@@ -339,8 +339,9 @@ class SyncHandle:
     def reset(self, event_id: int, **options: Unpack[ResetOptions]) -> SyncHandle:
         return SyncHandle(self._client, self._wait(self._handle.reset(event_id, **options)))
 
-    def redrive(self, *, reason: str = "", by: str | None = None) -> SyncHandle:
-        return SyncHandle(self._client, self._wait(self._handle.redrive(reason=reason, by=by)))
+    def redrive(self, *, reason: str = "", by: str | None = None, request_id: str | None = None) -> SyncHandle:
+        again = self._handle.redrive(reason=reason, by=by, request_id=request_id)
+        return SyncHandle(self._client, self._wait(again))
 
     def plan_reset(self, event_id: int, *, reapply: ResetReapplyType = ResetReapplyType.SIGNAL) -> ResetPlan:
         plan: ResetPlan = self._wait(self._handle.plan_reset(event_id, reapply=reapply))

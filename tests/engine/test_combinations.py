@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pledger import activity, errors, workflow
-from pledger.client import Client, WorkflowHandle
+from pledger.client import Client, ResetReapplyType, WorkflowHandle
 from pledger.engine.partings import Partings
 from pledger.engine.port.posts import Parting
 from pledger.workflow import ParentClosePolicy
@@ -93,9 +93,9 @@ async def test_a_child_that_goes_on_as_another_run_while_its_parent_parts_from_i
             await parent.result()
 
 
-async def _has_begun(handle: WorkflowHandle[Any]) -> bool:
+async def _has_begun(handle: WorkflowHandle[Any], type_: str = "RunStarted") -> bool:
     try:
-        return len((await handle.history()).events) > 0
+        return any(each.type == type_ for each in (await handle.history()).events)
     except errors.WorkflowNotFoundError:
         return False
 
@@ -158,3 +158,62 @@ async def test_each_reset_of_one_run_goes_on_with_its_keys_above_all_tokens(ledg
         for _ in range(2):
             assert await (await first.reset(1)).result() == key
         assert paid == [(key, 1), (key, 1_001), (key, 2_001)]
+
+
+async def test_a_child_that_was_started_after_the_point_is_started_again(ledger: Ledger) -> None:
+    """Whether it has ended, or is ended by the reset; so are those of resets before, that were not asked for since."""
+    async with ledger.connect() as client, ledger.worker(client, Parent, Counted):
+        old = named(client, await client.start_workflow(Parent.run, "child", "terminate", 1, id="parent"))
+        await until(lambda: _has_begun(client.handle("child")))
+        await tell(client.handle("child"), "1", "2", "3")
+        assert await old.result() == ["1", "2", "3"]
+        for ended in (["completed"], ["completed", "terminated"]):
+            new = await client.handle("parent").reset(1)
+            await until(lambda ended=ended: _is(client, "child", [*ended, "running"]))
+        await tell(client.handle("child"), "4", "5", "6")
+        assert await new.result() == ["4", "5", "6"]
+
+
+async def test_a_request_to_reset_that_has_a_name_makes_one_run(ledger: Ledger) -> None:
+    """Whoever asks again, having lost the answer: at once, later, of whichever run of the chain."""
+    async with ledger.connect() as client, ledger.worker(client, pays, pay):
+        first = named(client, await client.start_workflow(pays, id="pays"))
+        await first.result()
+        asked = [first.reset(1, request_id="again"), client.handle("pays").reset(1, request_id="again")]
+        one, two = await asyncio.gather(*asked)
+        await one.result()
+        later = await client.handle("pays").reset(1, request_id="again")
+        assert {each.run_id for each in (one, two, later)} == {one.run_id}
+        other = await client.handle("pays").reset(1, request_id="another")
+        await other.result()
+        assert await runs_of(client, "pays") == ["completed"] * 3
+
+
+@workflow.defn
+class PaysLater:
+    def __init__(self) -> None:
+        self.may = False
+
+    @workflow.run
+    async def run(self) -> str:
+        await workflow.wait_condition(lambda: self.may)
+        return await pay()
+
+    @workflow.signal
+    def allow(self) -> None:
+        self.may = True
+
+
+async def test_keys_outlast_a_reset_that_did_not_come_to_their_step(ledger: Ledger) -> None:
+    ledger.worker_lease = timedelta(minutes=1)  # as above
+    paid.clear()
+    async with ledger.connect() as client, ledger.worker(client, PaysLater, pay):
+        first = await client.start_workflow(PaysLater.run, id="pays")
+        await first.signal(PaysLater.allow)
+        key = await first.result()
+        second = await first.reset(1, reapply=ResetReapplyType.NONE)
+        await until(lambda: _has_begun(second, "RunReset"))
+        third = await second.reset(await event_of(second, "RunReset"))
+        await third.signal(PaysLater.allow)
+        assert await third.result() == key
+        assert paid == [(key, 1), (key, 2_001)]

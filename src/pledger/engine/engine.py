@@ -200,6 +200,7 @@ class Engine:
             loop=self._loop,
             randomness=randomness,
             worker=self.identity,
+            partings=self.partings.finish,
         )
 
     def _new_intake(self, loader: Loader, randomness: random.Random) -> Intake:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 
-from pledger.engine.ids import new_run_id
+from pledger.engine.ids import derived_run_id
 from pledger.engine.port.operations import IdConflictPolicy, StartRun, inbox_room
 from pledger.engine.port.posts import ClosePolicy, Post, StartChild, Verdict, notice_id
 from pledger.errors import InternalError
@@ -73,22 +72,25 @@ def _start_of(run: ActiveRun, event_id: int, command: events.StartChild, now_ms:
         vault.digest(payloads.digest(command.args), identity.namespace, command.workflow_id),
         transition.encode_event(started),
         now_ms,
-        _REUSE[command.reuse],
+        _reuse_of(run, command),
         IdConflictPolicy.FAIL,
     )
 
-
-#: Characters of a run id that are its time.
-_TIME: Final = 10
 
 #: The run of somebody else is nobody's child, whatever its input was.
 _REUSE: Final = {each.value: each for each in IdReusePolicy} | {"same_input": IdReusePolicy.REJECT_DUPLICATE}
 
 
+def _reuse_of(run: ActiveRun, command: events.StartChild) -> IdReusePolicy:
+    reset = run.machine.context.reset
+    if reset is not None and command.workflow_id in reset.children:
+        return IdReusePolicy.ALLOW_DUPLICATE  # it is the child of before, whose start does not count any more
+    return _REUSE[command.reuse]
+
+
 def child_run_id(run_id: str, event_id: int) -> str:
     """Of the child that a run has started there: the same whoever asks. It bears the time of the parent's own id."""
-    digest = hashlib.blake2b(f"{run_id} {event_id}".encode(), digest_size=10).digest()
-    return run_id[:_TIME] + new_run_id(0, digest)[_TIME:]
+    return derived_run_id(run_id, f"{run_id} {event_id}")
 
 
 def report_of(status: RunStatus, command: Command | None, reason: str = "") -> bytes:

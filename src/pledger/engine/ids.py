@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Final
 
 _CROCKFORD: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 #: Two characters for each ten bits: one look-up for every two characters of an id.
 _PAIRS: Final = [first + second for first in _CROCKFORD for second in _CROCKFORD]
+
+#: Characters of a run id that are its time.
+_TIME: Final = 10
 
 
 def new_run_id(now_ms: int, entropy: bytes) -> str:
@@ -15,3 +19,9 @@ def new_run_id(now_ms: int, entropy: bytes) -> str:
     bits = (now_ms << 80 | int.from_bytes(entropy, "big")) << 2
     pairs = _PAIRS
     return "".join([pairs[bits >> shift & 1023] for shift in range(120, -1, -10)])
+
+
+def derived_run_id(run_id: str, what: str) -> str:
+    """Of the run that something makes, the same whoever asks. It bears the time of `run_id`."""
+    digest = hashlib.blake2b(what.encode(), digest_size=10).digest()
+    return run_id[:_TIME] + new_run_id(0, digest)[_TIME:]

@@ -8,7 +8,7 @@ import contextlib
 import functools
 import logging
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 import msgspec
@@ -179,7 +179,7 @@ def _told() -> Iterator[None]:
 
 
 class Loader:
-    """Loads claimed runs for one worker."""
+    """Loads claimed runs for one worker. partings: see `Partings.finish`."""
 
     def __init__(
         self,
@@ -192,6 +192,7 @@ class Loader:
         loop: asyncio.AbstractEventLoop,
         randomness: random.Random,
         worker: str,
+        partings: Callable[[], Awaitable[None]],
     ) -> None:
         self._store = store
         self._runs = runs
@@ -201,6 +202,7 @@ class Loader:
         self._loop = loop
         self._random = randomness
         self._worker = worker
+        self._partings = partings
         self._singly = asyncio.Lock()
 
     async def load(self, rows: Sequence[RunRow]) -> None:
@@ -270,6 +272,8 @@ class Loader:
                             again += [now] if self._is_wanted(now) else []
                         case releases:
                             back += releases
+            if any(isinstance(one, events.RunReset) for each in loaded for one in each.run.inputs):
+                await self._partings()  # the ids of its children are to be free
             # Not one by one: what they do next is written together.
             while loaded:
                 with _told():

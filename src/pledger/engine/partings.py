@@ -42,6 +42,13 @@ class Partings:
         if self._task is None:
             self._task = self._loop.create_task(self._see_to_all(), name="pledger-partings")
 
+    async def finish(self) -> None:
+        """See to all that there are by now: a run that was reset may start its children again."""
+        for _ in range(2):  # who is at it may have looked too early
+            self.see_to_them()
+            assert self._task is not None
+            await asyncio.wait([self._task])
+
     async def stop(self) -> None:
         """What is under way is finished; the rest is somebody else's."""
         if self._task is not None:

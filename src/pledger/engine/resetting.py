@@ -6,18 +6,19 @@ comes after the point is looked through once: messages that are to be given agai
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
 from pledger import errors
-from pledger.engine.ids import new_run_id
+from pledger.engine.ids import derived_run_id, new_run_id
 from pledger.engine.kept import in_words
+from pledger.engine.port.answers import Started
 from pledger.engine.port.operations import ResetRun
-from pledger.engine.reset_base import Base, ReadRun, events_of, until
+from pledger.engine.reset_base import Base, ReadRun, events_of, read_base, until
 from pledger.engine.task_rows import decode_command, queued_row
 from pledger.history import events, resets, transition
 from pledger.history.prefix import Cut, cut_after, cut_before_failure
@@ -27,7 +28,9 @@ from pledger.history.transition import StoredTransition
 from pledger.machine.identity import RunIdentity
 
 if TYPE_CHECKING:
+    from pledger.engine.connection import Connection
     from pledger.engine.port.records import RunRow, TaskRow
+    from pledger.engine.port.verbs import Store
 
 How: TypeAlias = Literal["reset", "redrive"]
 #: What became of an activity in the run before: "pending" had begun and not ended.
@@ -72,10 +75,11 @@ class Draft:
         self.cut = cut
         self.how: How = how
         self.reapply = reapply
-        taken_over = until(base.transitions, cut.kept)
-        self.state = fold(taken_over) if cut.kept else RunState()
-        beyond = [each.event for each in cut.beyond] + [each.event for run in base.later for each in run.own()]
-        self.reapplied = tuple(_again([*events_of(taken_over), *cut.carried], beyond, reapply))
+        kept = until(base.transitions, cut.kept)
+        self.state = fold(kept) if cut.kept else RunState()
+        self._taken_over = tuple(events_of(kept))
+        self._beyond = [each.event for each in cut.beyond] + [each.event for run in base.later for each in run.own()]
+        self.reapplied = tuple(_again([*self._taken_over, *cut.carried], self._beyond, reapply))
         self.revives = reapply is not ResetReapplyType.NONE and any(
             each.kind == "signal" and each.verdict == "undelivered" for each in base.undelivered
         )
@@ -157,12 +161,24 @@ class Draft:
     def _past(self) -> tuple[tuple[str, str, str], ...]:
         """What has been scheduled beyond the point, by this run and by those that went over the same ground."""
         past = dict.fromkeys(resets.past_of(self._scheduled_beyond(), self.keys))
+        for reset in self._resets_before():
+            past |= dict.fromkeys(reset.past)
         for run in self.base.later:
             if run.is_reset:
                 own = ((each.event_id, each.event) for each in run.own())
                 scheduled = ((at, each) for at, each in own if isinstance(each, events.ScheduleActivity))
                 past |= dict.fromkeys(resets.past_of(scheduled, _keys_of(run.row)))
-        return tuple(past)
+        used = {each.idempotency_key for each in self._taken_over if isinstance(each, events.ScheduleActivity)}
+        return tuple(each for each in past if each[2] not in used)
+
+    def _children(self) -> tuple[str, ...]:
+        """The ids of the children that were started beyond the point, by the same runs and by successors of theirs."""
+        ids = [each.workflow_id for each in self._beyond if isinstance(each, events.StartChild)]
+        return tuple(dict.fromkeys([*ids, *(each for reset in self._resets_before() for each in reset.children)]))
+
+    def _resets_before(self) -> Iterator[events.RunReset]:
+        """What the run has inherited itself, and may not have asked for since."""
+        return (each for each in events_of(self.base.transitions) if isinstance(each, events.RunReset))
 
     def deadline_ms(self, now_ms: int) -> int | None:
         """The new run has as much time as the one before was given."""
@@ -172,13 +188,12 @@ class Draft:
             return None
         return now_ms + first.deadline_ms - started.time_ms
 
-    def operation(self, now_ms: int, entropy: bytes, reason: str, by: str) -> ResetRun:
-        """The write. entropy: 10 random bytes."""
+    def operation(self, now_ms: int, run_id: str, reason: str, by: str) -> ResetRun:
+        """The write. run_id: of the new run."""
         base, cut, newest = self.base, self.cut, self.base.newest
         # The time of a run never goes back, whatever the clock has done since its last transition.
         now_ms = max(now_ms, base.newest_ms)
         kept = len(until(base.transitions, cut.kept))
-        run_id = new_run_id(now_ms, entropy)
         event_id = max(1, cut.event_id)
         event = events.RunReset(
             base.row.run_id,
@@ -190,6 +205,7 @@ class Draft:
             self.tokens(),
             self.deadline_ms(now_ms),
             self._past(),
+            self._children(),
         )
         return ResetRun(
             namespace=base.row.namespace,
@@ -333,6 +349,44 @@ def _identity(row: RunRow, run_id: str) -> RunIdentity:
         workflow_type=row.workflow_type,
         task_queue=row.task_queue,
     )
+
+
+class Asked(NamedTuple):
+    """A request. request_id: its name, if whoever asks has given it one."""
+
+    draft: Callable[[Base], Draft]
+    reason: str
+    by: str
+    request_id: str | None
+
+
+async def carry_out(
+    connection: Connection, find: Callable[[], Awaitable[RunRow]], asked: Asked
+) -> tuple[str, int, int]:
+    """The run that goes on: its run id, its key and that of its chain. One is made, however often that is tried, and
+    by a request that has a name however often that is asked. find: the run that is meant."""
+    store, run_id = connection.store, None
+    while True:
+        row = await find()
+        if asked.request_id is not None:
+            run_id = await _run_id_of(store, row, asked.request_id)
+            there = await store.find_run(row.namespace, row.workflow_id, run_id)
+            if there is not None:
+                return run_id, there.run_key, there.chain_key
+        now_ms = await connection.now_ms()
+        run_id = run_id or new_run_id(now_ms, connection.entropy(10))
+        operation = asked.draft(await read_base(store, row)).operation(now_ms, run_id, asked.reason, asked.by)
+        answer = await connection.committer.write(operation)
+        if isinstance(answer, Started):
+            connection.terminated(operation.newest_key)
+            connection.tell_workers()
+            return run_id, answer.run_key, answer.chain_key
+
+
+async def _run_id_of(store: Store, row: RunRow, request_id: str) -> str:
+    """Of the run that a request makes, whichever run of the chain it names."""
+    [first, *_] = await store.chain_runs([row.chain_key])
+    return derived_run_id(first.run_id, f"{first.run_id} {request_id}")
 
 
 def _keys_of(row: RunRow) -> str:

@@ -12,6 +12,7 @@ import random
 from typing import TYPE_CHECKING, Final
 
 from pledger.engine import reset_base, resetting
+from pledger.engine.ids import new_run_id
 from pledger.engine.port.pauses import PAUSE_KINDS, Scope
 from pledger.engine.resetting import ResetReapplyType
 from pledger.errors import UsageError
@@ -95,7 +96,8 @@ class Operator:
                 draft = resetting.draft_redrive(base)
             else:
                 draft = resetting.draft_reset(base, 1 + int(last * (draw - REDRIVES) / (1 - REDRIVES)), reapply)
-            operation = draft.operation(await store.now_ms(), entropy, "simulated", "the operator")
+            now_ms = await store.now_ms()
+            operation = draft.operation(now_ms, new_run_id(now_ms, entropy), "simulated", "the operator")
             await store.commit([operation])
             self._conditions.hit("redrive" if draw < REDRIVES else "reset")
 
