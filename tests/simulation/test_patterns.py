@@ -125,7 +125,7 @@ async def print_shop(lease: timedelta) -> list[str]:
 def all_are_printed_one_after_another(seed: int, store: str) -> None:
     """The lease is longer than any fault."""
     mutex.printer.clear()
-    told = simulate(seed, store, mutex, print_shop, timedelta(minutes=20)).value
+    told = simulate(seed, store, mutex, print_shop, timedelta(minutes=3)).value
     assert told == [f"job-{n} is printed" for n in range(3)]
     fences = [fence for fence, _ in mutex.printer.pages]
     assert fences == sorted(fences)
