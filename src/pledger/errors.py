@@ -158,7 +158,8 @@ class FailureError(PledgerError):
 
 class ApplicationErrorCategory(Enum):
     """What a failure is to those who watch. BENIGN: part of the normal course, as an answer "not yet" to a poll is: no
-    warning is logged, and its attempt is in no metric of failures. It is retried and recorded as any other."""
+    warning is logged, its attempt is in no metric of failures, and its span is no error. It is retried and recorded as
+    any other."""
 
     UNSPECIFIED = "unspecified"
     BENIGN = "benign"

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 from opentelemetry import propagate, trace
 
 from pledger import activity, workflow
+from pledger.errors import ApplicationError, ApplicationErrorCategory
 from pledger.interceptors import (
     ActivityInboundInterceptor,
     ClientOutboundInterceptor,
@@ -160,8 +161,15 @@ class _Activity(ActivityInboundInterceptor):
             context=propagate.extract(dict(input.headers)),
             kind=trace.SpanKind.SERVER,
             attributes=attributes,
-        ):
-            return await super().execute_activity(input)
+            set_status_on_exception=False,
+        ) as span:
+            try:
+                return await super().execute_activity(input)
+            except Exception as error:
+                # What its author has declared to be part of the normal course is no error to those who watch.
+                if not (isinstance(error, ApplicationError) and error.category is ApplicationErrorCategory.BENIGN):
+                    span.set_status(trace.Status(trace.StatusCode.ERROR, f"{type(error).__name__}: {error}"))
+                raise
 
 
 class _Workflow(WorkflowInboundInterceptor):

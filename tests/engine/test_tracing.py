@@ -9,6 +9,7 @@ import pytest
 
 from pledger import activity, connect, workflow
 from pledger.client import Client
+from pledger.errors import ApplicationError, ApplicationErrorCategory
 from tests.engine.harness import Ledger, until, worker_process
 from tests.engine.steps import AT_ONCE
 
@@ -42,6 +43,11 @@ class Spans:
             return span.name if above is None else f"{path(above)} > {span.name}"
 
         return sorted(path(each) for each in spans)
+
+    def statuses(self, name: str) -> list[tuple[str, str | None]]:
+        """Of the spans of a name, in the order of their ends, with what is said of it."""
+        found = [each.status for each in self._exporter.get_finished_spans() if each.name == name]
+        return [(status.status_code.name, status.description) for status in found]
 
 
 def order_of(spans: Spans) -> tuple[Any, Any]:
@@ -97,6 +103,32 @@ async def test_a_trace_goes_over_headers_and_over_a_take_over(ledger: Ledger) ->
             *[f"{_ATTEMPT} > the bank"] * 4,
         ]
     )
+
+
+async def test_an_attempt_that_fails_as_is_expected_is_no_error(file_ledger: Ledger) -> None:
+    spans = Spans()
+
+    @activity.defn(retry_policy=AT_ONCE)
+    async def poll() -> str:
+        match activity.info().attempt:
+            case 1:
+                raise ConnectionError("refused")
+            case 2:
+                raise ApplicationError("not yet", category=ApplicationErrorCategory.BENIGN)
+        return "there"
+
+    @workflow.defn
+    async def follow() -> str:
+        return await poll()
+
+    async with connect(file_ledger.url, interceptors=[spans.interceptor]) as client:
+        async with file_ledger.worker(client, follow, poll):
+            assert await client.execute_workflow(follow, id="follow-1") == "there"
+    assert spans.statuses("RunActivity:poll") == [
+        ("ERROR", "ConnectionError: refused"),
+        ("UNSET", None),
+        ("UNSET", None),
+    ]
 
 
 async def test_without_an_sdk_nothing_is_made_and_nothing_fails(file_ledger: Ledger) -> None:
