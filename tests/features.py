@@ -35,7 +35,6 @@ MISSING: Final[dict[str, Callable[[], bool]]] = {
     "expressions in definitions": _is_there("pledger.dialects"),
     "sagas": _is_there("pledger.patterns.saga", "pledger.patterns.sagas"),
     "schedules": _is_there("pledger.ops.schedules"),
-    "search": _is_there("pledger.ops.search"),
     "server": _is_there("pledger.server"),
     "state machines": _is_there("pledger.dialects.fsm"),
 }

@@ -2,6 +2,7 @@
 
 from pledger import Client, SyncClient, Worker, activity, connect, errors, run, workflow
 from pledger import CircuitBreaker, Limit, Priority, RetryBudget, RetryPolicy
+from pledger import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
 """
 
 from __future__ import annotations
@@ -10,6 +11,12 @@ import importlib
 from typing import TYPE_CHECKING, Any, Final
 
 from pledger import activity, errors, workflow
+from pledger.history.attributes import (
+    SearchAttributeKey,
+    SearchAttributePair,
+    SearchAttributeUpdate,
+    TypedSearchAttributes,
+)
 from pledger.history.budget import CircuitBreaker, RetryBudget
 from pledger.history.placement import Limit, Priority
 from pledger.history.retry import RetryPolicy
@@ -31,8 +38,12 @@ __all__ = [
     "Priority",
     "RetryBudget",
     "RetryPolicy",
+    "SearchAttributeKey",
+    "SearchAttributePair",
+    "SearchAttributeUpdate",
     "Secret",
     "SyncClient",
+    "TypedSearchAttributes",
     "Worker",
     "activity",
     "connect",

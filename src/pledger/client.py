@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, Required, TypedDict, TypeVar, Unpack, overload
 
 from pledger import errors, starts
 from pledger.completions import Completions, check_token_keys
-from pledger.engine import listing, operators, pausing
+from pledger.engine import operators, pausing
 from pledger.engine.port.operations import IdConflictPolicy
 from pledger.engine.resetting import Repetition, ResetReapplyType
+from pledger.engine.search import pages, views
+from pledger.engine.search.views import View
 from pledger.handle import QUERY_TIMEOUT, UpdateOptions, WorkflowHandle
 from pledger.history import payloads
+from pledger.history.attributes import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
 from pledger.history.events import UpdateAccepted
 from pledger.history.names import check_id
 from pledger.history.placement import Priority, override_rule
@@ -171,6 +174,8 @@ class StartOptions(TypedDict, total=False):
     id_conflict_policy: IdConflictPolicy
     execution_timeout: timedelta | None
     priority: Priority | None
+    search_attributes: TypedSearchAttributes | Sequence[SearchAttributePair[Any]]
+    memo: Mapping[str, Any] | None
     connection: object
     start_signal: Callable[..., Any] | str | None
     start_signal_args: Sequence[Any]
@@ -220,6 +225,8 @@ class Client(Completions):
         id_conflict_policy: IdConflictPolicy = IdConflictPolicy.SAME_INPUT,
         execution_timeout: timedelta | None = None,
         priority: Priority | None = None,
+        search_attributes: TypedSearchAttributes | Sequence[SearchAttributePair[Any]] = (),
+        memo: Mapping[str, Any] | None = None,
         connection: object | None = None,
         start_signal: Callable[..., Any] | str | None = None,
         start_signal_args: Sequence[Any] = (),
@@ -231,6 +238,7 @@ class Client(Completions):
         id_reuse_policy, id_conflict_policy: what to do when a closed or an open run has the id.
         execution_timeout: the run closes as timed_out after so long; the definition's deadline by default.
         priority: of its activities in their queues, where they state none.
+        search_attributes: by which lists find it; memo: values for people, by name. Neither is a part of the input.
         connection: with your own transaction open, in the ledger's database: the run is there once that is committed,
         and never if it is rolled back. A connection of psycopg 3, or a session or connection of SQLAlchemy 2 on
         psycopg; on SQLite the one of `client.connection()`. The handle is of use after the commit. A refused start
@@ -249,6 +257,8 @@ class Client(Completions):
             "id_conflict_policy": id_conflict_policy,
             "execution_timeout": execution_timeout,
             "priority": priority,
+            "search_attributes": search_attributes,
+            "memo": memo,
             "connection": connection,
             "start_signal": start_signal,
             "start_signal_args": start_signal_args,
@@ -270,6 +280,8 @@ class Client(Completions):
         id_conflict_policy: IdConflictPolicy = IdConflictPolicy.SAME_INPUT,
         execution_timeout: timedelta | None = None,
         priority: Priority | None = None,
+        search_attributes: TypedSearchAttributes | Sequence[SearchAttributePair[Any]] = (),
+        memo: Mapping[str, Any] | None = None,
         connection: object | None = None,
         start_signal: Callable[..., Any] | str | None = None,
         start_signal_args: Sequence[Any] = (),
@@ -290,6 +302,8 @@ class Client(Completions):
             id_conflict_policy=id_conflict_policy,
             execution_timeout=execution_timeout,
             priority=priority,
+            search_attributes=search_attributes,
+            memo=memo,
             connection=connection,
             headers=headers,
             beside=beside,
@@ -398,30 +412,40 @@ class Client(Completions):
         finally:
             await transaction.close()
 
-    async def list(self, filter: str = "", *, limit: int | None = None) -> AsyncIterator[RunSummary]:  # noqa: A002
-        """The runs that meet the filter, newest first: `status = 'running' and type = 'fulfil'`.
+    async def list_workflows(
+        self,
+        filter: str = "",  # noqa: A002
+        *,
+        view: View | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[RunSummary]:
+        """The runs that meet the filter, the newest first: `status = 'running' and amount > 100 order by amount desc`.
 
-        Fields: workflow_id, run_id, type, task_queue, status, started, closed, blocked. Operators: = != < <= > >= in,
-        joined by `and`. Times as ISO texts. Raises InvalidFilterError.
+        Conditions on what every run has (workflow_id, type, status, started_at, ...) and on search attributes, by
+        = != < <= > >= in, between, is null, like 'prefix%', joined by and, or, not: see docs/search.md.
+        view: "needs-attention" (blocked, retrying, overdue, or with a long history) or "oldest-open"; with a filter,
+        those of them that meet it too. Raises InvalidFilterError.
         """
-        where = listing.parse(filter)
-        before: int | None = None
-        left = limit
         pauses = await self.internals.store.read_pauses(self.internals.namespace)
-        while left is None or left > 0:
-            page = await self.internals.store.list_runs(
-                self.internals.namespace, where, min(left or listing.PAGE, listing.PAGE), before
-            )
-            for row in page:
-                yield run_summary(row, pausing.pauses_of(pauses, row))
-            if len(page) < min(left or listing.PAGE, listing.PAGE):
-                return
-            before = page[-1].run_key
-            left = None if left is None else left - len(page)
+        question = await pages.question(self.internals, filter, view, pauses)
+        async for page in pages.pages(self.internals, question, limit):
+            for row, labels in page:
+                attention = views.attention(row, labels, question.now_ms) if view == "needs-attention" else None
+                yield run_summary(row, pausing.pauses_of(pauses, row), labels, attention)
 
-    async def count(self, filter: str = "") -> int:  # noqa: A002
+    async def count_workflows(self, filter: str = "", *, view: View | None = None) -> int:  # noqa: A002
         """How many runs meet the filter."""
-        return await self.internals.store.count_runs(self.internals.namespace, listing.parse(filter))
+        question = await pages.question(self.internals, filter, view)
+        return await self.internals.store.count_runs(self.internals.namespace, question.where)
+
+    #: Short names of the same.
+    list = list_workflows
+    count = count_workflows
+
+    async def search_attribute_keys(self) -> tuple[SearchAttributeKey[Any], ...]:
+        """Of the search attributes that runs of this namespace have, by name: what a filter may refer to."""
+        found = await self.internals.store.attribute_kinds(self.internals.namespace)
+        return tuple(SearchAttributeKey(name, kind) for name, kind in found)  # type: ignore[arg-type] # one of KINDS
 
     async def pause(
         self, kind: Literal["type", "queue", "namespace"], name: str = "", *, reason: str = "", by: str | None = None

@@ -13,6 +13,7 @@ from pledger.engine.growth import warnings_of
 from pledger.engine.kept import afterwards, check_kept, in_words
 from pledger.engine.operators import person
 from pledger.engine.port.answers import Reply
+from pledger.engine.port.filters import NO_LABELS
 from pledger.engine.port.operations import Send, inbox_room
 from pledger.engine.port.records import PlaceRow, RunRow, RunStatus
 from pledger.engine.resetting import ResetReapplyType
@@ -416,8 +417,9 @@ class WorkflowHandle(Generic[T]):
         places = await store.read_places(row.run_key)
         parent = await store.read_parent(row.chain_key)
         attempts, warnings = warnings_of(await store.read_attempts(row.run_key))
+        labels = await store.read_labels([row.run_key])
         return Description(
-            summary=run_summary(row, pauses),
+            summary=run_summary(row, pauses, labels.get(row.run_key, NO_LABELS)),
             history=history,
             state=fold(history.transitions),
             last_event=row.last_event,

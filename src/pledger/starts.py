@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -12,9 +12,11 @@ from pledger import errors
 from pledger.engine import starting, update_rows
 from pledger.engine.ids import new_run_id
 from pledger.engine.port.answers import Answer, Existing, Started
+from pledger.engine.port.filters import attribute_of
 from pledger.engine.port.operations import FirstMessage, IdConflictPolicy, StartRun
 from pledger.handle import WorkflowHandle
 from pledger.history import payloads, transition
+from pledger.history.attributes import AttributeRecord, SearchAttributePair, TypedSearchAttributes
 from pledger.history.calls import encode_call
 from pledger.history.events import RunStarted, SignalReceived, UpdateAccepted
 from pledger.history.names import check_id
@@ -51,6 +53,8 @@ class StartCall:
     id_conflict_policy: IdConflictPolicy = IdConflictPolicy.SAME_INPUT
     execution_timeout: timedelta | None = None
     priority: Priority | None = None
+    search_attributes: TypedSearchAttributes | Sequence[SearchAttributePair[Any]] = ()
+    memo: Mapping[str, Any] | None = None
     connection: object | None = None
     headers: dict[str, str] | None = None
     beside: Beside | None = None
@@ -130,6 +134,11 @@ async def _operation(connection: Connection, call: StartCall) -> tuple[StartRun,
         what=f"the input of workflow {call.id!r} ({call.name})",
         bytes_max=connection.payload_bytes_max,
     )
+    attributes: tuple[AttributeRecord, ...] | None = None
+    memo: bytes | None = None
+    if call.search_attributes or call.memo is not None:
+        what = f"the memo of workflow {call.id!r} ({call.name})"
+        attributes, memo = await starting.read_labels(connection, call.search_attributes, call.memo, what)
     now_ms = await connection.now_ms()
     limit = call.execution_timeout or (definition.deadline if definition is not None else None)
     deadline_ms = None if limit is None else now_ms + milliseconds(min(limit, DURATION_MAX))
@@ -144,6 +153,8 @@ async def _operation(connection: Connection, call: StartCall) -> tuple[StartRun,
         place(call.priority),
         owner,
         headers=call.headers,
+        search_attributes=attributes,
+        memo=memo,
     )
     operation = StartRun(
         connection.namespace,
@@ -157,6 +168,10 @@ async def _operation(connection: Connection, call: StartCall) -> tuple[StartRun,
         call.id_reuse_policy,
         call.id_conflict_policy,
         beside=None if call.beside is None else call.beside.message,
+        attributes=[attribute_of(each) for each in attributes] if attributes else (),
+        memo=memo,
+        answers_for=owner,
+        deadline_ms=deadline_ms,
     )
     return operation, started
 

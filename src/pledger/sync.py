@@ -38,6 +38,7 @@ from pledger.completions import TOKEN_KEEP
 from pledger.errors import StoreError, UsageError
 from pledger.handle import ResetOptions
 from pledger.history import payloads
+from pledger.history.attributes import SearchAttributeKey
 from pledger.history.sealing import PayloadCodec
 from pledger.machine import guards
 from pledger.machine.definitions import ActivityDefinition
@@ -46,6 +47,7 @@ from pledger.worker import Worker
 
 if TYPE_CHECKING:
     from pledger.engine.port.transactions import BlockingTransaction
+    from pledger.engine.search.views import View
     from pledger.metrics import Metrics
 
 T = TypeVar("T")
@@ -168,17 +170,30 @@ class SyncClient:
     def handle(self, workflow_id: str, **options: Any) -> SyncHandle:
         return SyncHandle(self, self._client.handle(workflow_id, **options))
 
-    def list(self, filter: str = "", *, limit: int | None = None) -> Iterator[RunSummary]:  # noqa: A002
-        found = self._client.list(filter, limit=limit)
+    def list_workflows(
+        self,
+        filter: str = "",  # noqa: A002
+        *,
+        view: View | None = None,
+        limit: int | None = None,
+    ) -> Iterator[RunSummary]:
+        found = self._client.list_workflows(filter, view=view, limit=limit)
         while True:
             try:
                 yield self._wait(found.__anext__())
             except StopAsyncIteration:
                 return
 
-    def count(self, filter: str = "") -> int:  # noqa: A002
-        count: int = self._wait(self._client.count(filter))
+    def count_workflows(self, filter: str = "", *, view: View | None = None) -> int:  # noqa: A002
+        count: int = self._wait(self._client.count_workflows(filter, view=view))
         return count
+
+    list = list_workflows
+    count = count_workflows
+
+    def search_attribute_keys(self) -> tuple[SearchAttributeKey[Any], ...]:
+        keys: tuple[SearchAttributeKey[Any], ...] = self._wait(self._client.search_attribute_keys())
+        return keys
 
     def pause(
         self, kind: Literal["type", "queue", "namespace"], name: str = "", *, reason: str = "", by: str | None = None

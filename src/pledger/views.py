@@ -14,6 +14,7 @@ from pledger import errors
 from pledger.engine import blocks
 from pledger.engine.callbacks import in_callback
 from pledger.engine.port.circuit import Dependency, Phase
+from pledger.engine.port.filters import NO_LABELS, Labels
 from pledger.engine.port.pauses import Pause, PauseKind
 from pledger.engine.port.records import (
     SIGNAL_HANDLED_LATER,
@@ -30,7 +31,8 @@ from pledger.engine.port.records import (
     TaskRow,
 )
 from pledger.engine.resetting import Draft, Repetition
-from pledger.history import failures, payloads, view
+from pledger.history import failures, memos, payloads, view
+from pledger.history.attributes import TypedSearchAttributes, typed
 from pledger.history.events import SignalReceived
 from pledger.history.placement import LimitRule
 from pledger.history.state import OpenPhase, RunState
@@ -97,7 +99,9 @@ class ResetPlan:
 class RunSummary:
     """One run of a list. Times with zone (UTC). closed: None while open. blocked: why it stands still, or None.
     paused: the same, where somebody said so. first_run_id: of the run that its chain began with; segment: its number in
-    the chain, from 1. history_length: how many events it has."""
+    the chain, from 1. history_length: how many events it has. search_attributes, memo: as they are now; the memo's
+    values are plain. owner: who answers for it; deadline: when it times out; None for none, also of runs from before
+    they were kept. attention: why it is in the view "needs-attention"."""
 
     workflow_id: str
     run_id: str
@@ -111,6 +115,11 @@ class RunSummary:
     first_run_id: str = ""
     segment: int = 1
     history_length: int = 0
+    search_attributes: TypedSearchAttributes = field(default_factory=TypedSearchAttributes)
+    memo: Mapping[str, Any] = field(default_factory=dict)
+    owner: str | None = None
+    deadline: datetime | None = None
+    attention: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -428,8 +437,10 @@ def reset_plan(draft: Draft) -> ResetPlan:
     )
 
 
-def run_summary(row: RunRow, pauses: Sequence[Pause] = ()) -> RunSummary:
-    """pauses: those that hold it."""
+def run_summary(
+    row: RunRow, pauses: Sequence[Pause] = (), labels: Labels = NO_LABELS, attention: str | None = None
+) -> RunSummary:
+    """pauses: those that hold it. attention: see RunSummary."""
     return RunSummary(
         row.workflow_id,
         row.run_id,
@@ -443,6 +454,11 @@ def run_summary(row: RunRow, pauses: Sequence[Pause] = ()) -> RunSummary:
         row.chain_id,
         row.segment,
         row.last_event,
+        typed(labels.attributes),
+        memos.values(memos.read(labels.memo)),
+        labels.answers_for,
+        None if labels.deadline_ms is None else utc(labels.deadline_ms),
+        attention,
     )
 
 

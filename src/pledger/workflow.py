@@ -19,19 +19,26 @@ import contextlib
 import inspect
 import logging
 import numbers
-from collections.abc import Callable, Coroutine, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn, TypedDict, TypeVar, Unpack, overload
 
 from pledger.errors import UsageError
 from pledger.history import chains, payloads
+from pledger.history.attributes import (
+    AttributeRecord,
+    SearchAttributePair,
+    SearchAttributeUpdate,
+    TypedSearchAttributes,
+    typed,
+)
 from pledger.history.names import check_id
 from pledger.history.placement import Priority
 from pledger.history.retry import RetryPolicy
 from pledger.history.reuse import IdReusePolicy
 from pledger.history.times import utc
-from pledger.machine import continuing, guards, interception
+from pledger.machine import continuing, guards, interception, labels
 from pledger.machine.callers import caller_name
 from pledger.machine.context import ActivityHandle, RunContext, check_is_verdict, current, required, schedule_call
 from pledger.machine.continuing import ContinueAsNewError
@@ -119,6 +126,8 @@ __all__ = [
     "info",
     "init",
     "logger",
+    "memo",
+    "memo_value",
     "now",
     "patched",
     "phase",
@@ -141,6 +150,8 @@ __all__ = [
     "time",
     "unsafe",
     "update",
+    "upsert_memo",
+    "upsert_search_attributes",
     "uuid4",
     "wait",
     "wait_condition",
@@ -329,6 +340,8 @@ class ChildOptions(TypedDict, total=False):
     run_timeout: timedelta | None
     retry_policy: None
     priority: Priority | None
+    search_attributes: TypedSearchAttributes | Sequence[SearchAttributePair[Any]]
+    memo: Mapping[str, Any] | None
 
 
 @overload
@@ -355,6 +368,8 @@ def start_child_workflow(
     run_timeout: timedelta | None = None,
     retry_policy: RetryPolicy | None = None,
     priority: Priority | None = None,
+    search_attributes: TypedSearchAttributes | Sequence[SearchAttributePair[Any]] = (),
+    memo: Mapping[str, Any] | None = None,
     result_type: Any = Any,
 ) -> ChildStart[Any]:
     """Start another run as a child of this one. Awaiting what it gives gives the child's handle, once it is there.
@@ -369,6 +384,7 @@ def start_child_workflow(
     execution_timeout, run_timeout: it closes as timed_out after so long; the deadline of its definition by default.
     priority: of its activities; what it does not state is that of this run. Its owner is that of its definition, or of
     this run.
+    search_attributes, memo: its own; it has none of this run's.
     retry_policy: there is none. A run is what its activities are retried in; to try a whole child again, start it again
     in a loop, which then says how often and after what.
     The awaited start raises WorkflowAlreadyStartedError for an id that is taken; UsageError and PayloadError are raised
@@ -387,6 +403,8 @@ def start_child_workflow(
         run_timeout=run_timeout,
         retry_policy=retry_policy,
         priority=priority,
+        search_attributes=search_attributes,
+        memo=memo,
         result_type=result_type,
     )
 
@@ -424,6 +442,8 @@ def _start_child(
     run_timeout: timedelta | None = None,
     retry_policy: RetryPolicy | None = None,
     priority: Priority | None = None,
+    search_attributes: TypedSearchAttributes | Sequence[SearchAttributePair[Any]] = (),
+    memo: Mapping[str, Any] | None = None,
     result_type: Any = Any,
 ) -> ChildStart[Any]:
     context = required("workflow.start_child_workflow")
@@ -444,6 +464,8 @@ def _start_child(
         id_reuse_policy=id_reuse_policy,
         timeout=min(timeouts, default=None),
         priority=priority,
+        search_attributes=search_attributes,
+        memo=memo,
         result_type=result_type,
         caller=caller,
     )
@@ -546,6 +568,7 @@ class Info:
     continued_run_id: str | None = None
     parent: ParentInfo | None = None
     history_size: int = 0
+    _attributes: tuple[AttributeRecord, ...] = field(default=(), repr=False)
 
     def is_continue_as_new_suggested(self) -> bool:
         """Whether the history has grown so long, in events or in bytes, that a successor had better go on.
@@ -554,6 +577,11 @@ class Info:
         the run.
         """
         return required("workflow.info").suggests
+
+    @property
+    def typed_search_attributes(self) -> TypedSearchAttributes:
+        """Those that the run has now."""
+        return typed(self._attributes)
 
 
 def info() -> Info:
@@ -565,7 +593,15 @@ def info() -> Info:
     parent = None if context.parent is None else ParentInfo(context.parent.workflow_id, context.parent.run_id)
     place = (who.segment, who.chain_id, before, parent, context.size)
     return Info(
-        who.namespace, who.workflow_id, who.run_id, who.workflow_type, who.task_queue, start, context.events, *place
+        who.namespace,
+        who.workflow_id,
+        who.run_id,
+        who.workflow_type,
+        who.task_queue,
+        start,
+        context.events,
+        *place,
+        labels.records(context),
     )
 
 
@@ -613,6 +649,40 @@ def checkpoint(*args: Any) -> None:
     Raises UsageError outside of the run method, and what `continue_as_new` raises.
     """
     continuing.checkpoint(required("workflow.checkpoint"), args)
+
+
+# What a run says of itself --------------------------------------------------------------------------------------------
+
+
+def upsert_search_attributes(updates: Iterable[SearchAttributeUpdate]) -> None:
+    """Change some of the run's search attributes; it is found by them as of this transition.
+
+        workflow.upsert_search_attributes([AMOUNT.value_set(120), REGION.value_unset()])
+
+    Raises UsageError for more than a run may have, and for what is no update.
+    """
+    context = required("workflow.upsert_search_attributes")
+    labels.labels_of(context).upsert_attributes(updates)
+
+
+def memo() -> dict[str, Any]:
+    """The run's memo as it is now: values for people, by name."""
+    return labels.memo_values(required("workflow.memo"))
+
+
+def memo_value(key: str, default: Any = None, *, type_hint: Any = Any) -> Any:
+    """One value of it, as the annotated type, or the default. Raises PayloadError for one that is not of the type."""
+    value = labels.memo_of(required("workflow.memo_value")).get(key)
+    return default if value is None else payloads.decode(value, type_hint)
+
+
+def upsert_memo(memo: Mapping[str, Any]) -> None:
+    """Change some of the run's memo; None takes a value away. What is not named stays.
+
+    Raises PayloadError for a value that cannot be kept, PayloadTooLargeError for a memo of more bytes than one value
+    may have.
+    """
+    labels.labels_of(required("workflow.upsert_memo")).upsert_memo(memo)
 
 
 # Changing code --------------------------------------------------------------------------------------------------------

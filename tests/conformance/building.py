@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from pledger.engine.port.filters import PhaseRow
 from pledger.engine.port.lane_text import lane_of
 from pledger.engine.port.operations import (
     Append,
@@ -99,7 +100,7 @@ class Builder:
         return None if due_in is None else 0 if due_in < 0 else self.now_ms + due_in
 
     async def _start(self, _: list[Any], *drawn: Any) -> Callable[[], Operation]:
-        workflow_id, workflow_type, task_queue, namespace, digest, reuse, conflict, born, tasks = drawn
+        workflow_id, workflow_type, task_queue, namespace, digest, reuse, conflict, born, tasks, labels = drawn
         owner = None if born is None or not self.sessions else self.sessions[born % len(self.sessions)]
         transition = self._transition(1)
         run_id = f"run '{self._serial}'"
@@ -115,13 +116,13 @@ class Builder:
                 first = Append(0, 0, 0, transition, 2, None, now_ms, tasks=self._task_rows(row, tasks))
             return StartRun(
                 namespace, workflow_id, run_id, workflow_type, task_queue, digest, b"started", now_ms, reuse,
-                conflict, owner, first,
+                conflict, owner, first, attributes=labels[0], memo=labels[1],
             )  # fmt: skip
 
         return make
 
     async def _append(self, seen: list[Any], number: int, fence: int, event: int, *rest: Any) -> Any:
-        due_in, consumed, tasks, dropped, cancelled, unwritten, attempts, closed = rest
+        due_in, consumed, tasks, dropped, cancelled, unwritten, attempts, closed, labels, phases = rest
         row = await self._row(seen, number)
         if row is None:
             return None
@@ -132,7 +133,9 @@ class Builder:
         successor = None
         if closed == "continued_as_new":
             run_id = chains.run_id_of(row.chain_id, row.segment + 1)
-            successor = Successor(run_id, row.workflow_type, row.task_queue, b"started again")
+            successor = Successor(
+                run_id, row.workflow_type, row.task_queue, b"started again", deadline_ms=self._in_ms(due_in)
+            )
         operation = Append(
             row.run_key,
             row.fence + fence,
@@ -149,6 +152,14 @@ class Builder:
             self._task_rows(row, [each for each in unwritten if each[0] not in {task[0] for task in tasks}]),
             self._records(row.run_key, attempts),
             successor,
+            attributes=labels[0],
+            memo=labels[1],
+            phases=[
+                PhaseRow(row.last_event + 1 + n, "phase", f"it's {n}", (None, "ada")[n % 2], NOW + by)
+                for n, by in enumerate(phases[0])
+            ],
+            phases_over=phases[1],
+            terms=phases[2],
         )
         return lambda: operation
 

@@ -16,10 +16,11 @@ import msgspec
 from pledger.engine.port.answers import Reply
 from pledger.engine.port.circuit import Tally
 from pledger.engine.port.dependencies import Ask, Stated
+from pledger.engine.port.filters import EVERY, AllOf, AnyOf, Filter, Match, Not, Order
 from pledger.engine.port.lanes import Bounds, Served
 from pledger.engine.port.operations import Append, Operation, ResetRun, StartRun
 from pledger.engine.port.pauses import Scope
-from pledger.engine.port.records import OUTSIDE, Condition
+from pledger.engine.port.records import OUTSIDE
 from pledger.engine.port.retention import FROM_THE_START
 from pledger.errors import PledgerError
 from pledger.history.budget import BudgetRule
@@ -70,6 +71,8 @@ class Side(Builder):
                 await store.read_undelivered(self.chains[number]),
                 [await store.read_message(self.chains[number], each) for each in IDS],
             ]
+        labels = await store.read_labels(self.runs)
+        shown["labels"] = [labels.get(run_key) for run_key in self.runs]
         shown["sessions"] = [[await store.owned_runs(key), await store.owned_tasks(key)] for key in self.sessions]
         for namespace in NAMESPACES:
             shown[namespace] = [
@@ -83,9 +86,10 @@ class Side(Builder):
                 [await store.finished_chains(namespace, each, 0, FROM_THE_START, 10) for each in TYPES],
                 [await store.find_run(namespace, each) for each in IDS],
                 *[
-                    [await store.list_runs(namespace, each, 5), await store.count_runs(namespace, each)]
-                    for each in LISTS
+                    [await store.list_runs(namespace, each, 5, order), await store.count_runs(namespace, each)]
+                    for each, order in LISTS
                 ],
+                await store.attribute_kinds(namespace),
             ]
         return self.named(shown)
 
@@ -264,12 +268,20 @@ class Side(Builder):
         return [await self.store.chain_runs(chains), await self.store.forget_chains(chains, keep_ms)]
 
 
-LISTS: Final[tuple[tuple[Condition, ...], ...]] = (
-    (),
-    (Condition("status", "!=", "running"),),
-    (Condition("workflow_id", "in", IDS[:2]), Condition("blocked", "=", False)),
-    (Condition("workflow_id", ">", "order"),),
-    (Condition("closed_ms", ">=", NOW + 5),),
+LISTS: Final[tuple[tuple[Filter, tuple[Order, ...]], ...]] = (
+    (EVERY, ()),
+    (Not(Match("status", None, (("=", "running"),))), (Order("started_ms"),)),
+    (AllOf((Match("workflow_id", None, (("in", IDS[:2]),)), Match("blocked", None, (("=", 0),)))), ()),
+    (Match("workflow_id", None, ((">", "order"),)), (Order("closed_ms", descending=True),)),
+    (Match("closed_ms", None, ((">=", NOW + 5),)), (Order("duration_ms"),)),
+    (AllOf((Match("retrying", None, (("=", 1),)), Match("owned", None, (("=", 0),)))), ()),
+    (AnyOf((Match("act_by_ms", None, (("<", NOW + 5),)), Match("warned", None, (("=", 1),)))), ()),
+    (AllOf((Not(Match("act_by_ms")), Match("answers_for"))), (Order("answers_for"), Order("deadline_ms"))),
+    (Match("amount", "int", ((">", 1),)), (Order("amount", "int", descending=True),)),
+    (
+        AnyOf((Match("tags", "keyword_list", (("=", "o'clock"),)), Not(Match("amount", "int")))),
+        (Order("score", "float"),),
+    ),
 )
 
 BANK: Final = "the 'bank'"

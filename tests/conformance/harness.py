@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from pledger.engine.port.answers import Answer, Reply, Started
+from pledger.engine.port.filters import Attribute, PhaseRow
 from pledger.engine.port.lane_text import lane_of
 from pledger.engine.port.lanes import Bounds, Claim, Served
 from pledger.engine.port.operations import Append, FinishTask, Operation, ResetRun, Send, StartRun, Terminate
@@ -51,6 +52,7 @@ TABLES = (
     "dependency",
     *("piece", "piece_use"),
     "reset",
+    *("attribute", "memo", "phase"),
 )
 
 
@@ -235,6 +237,11 @@ def reset(base: RunRow, newest: RunRow | None = None, **changes: Any) -> ResetRu
         "how": "reset",
         "reason": "it's wrong",
         "by": "me",
+        "attributes": [Attribute("amount", "int", (7,)), Attribute("tags", "keyword_list", ("a", "o'clock"))],
+        "memo": b'{"a":1}',
+        "answers_for": "ada",
+        "deadline_ms": NOW + 60_000,
+        "phases": [PhaseRow(1, "phase", "it's late", "ada", NOW + 5)],
     }
     return ResetRun(**fields | changes)
 

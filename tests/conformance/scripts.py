@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
+from pledger.engine.port.filters import Attribute
 from pledger.engine.port.operations import IdConflictPolicy, IdReusePolicy
 from pledger.engine.port.pauses import PAUSE_KINDS
 from pledger.history.placement import Placement
@@ -74,6 +75,31 @@ class Dice(random.Random):
     def events(self) -> list[Any]:
         return self.some(lambda: self.randint(1, 3))
 
+    def labels(self) -> Step:
+        """Search attributes, mostly none, and the memo."""
+        return (
+            self.some(
+                lambda: self.choice(
+                    (
+                        Attribute("amount", "int", (self.randint(-1, 3),)),
+                        Attribute("amount", "int", ()),
+                        Attribute("score", "float", (self.choice((0.5, -1e300)),)),
+                        Attribute("tags", "keyword_list", self.choice((("a", "o'clock"), ("b",), ()))),
+                    )
+                )
+            ),
+            self.choice((None, None, None, b'{"a":1}', b"{}")),
+        )
+
+    def phases(self) -> Step:
+        """Those that begin, by when they should be over; those that are over; and what the worker's code says."""
+        aside = Dice(self.getstate()[1][0])  # the rest of a script does not depend on it
+        return (
+            aside.some(lambda: aside.choice((3, 8))),
+            aside.some(lambda: aside.randint(1, 6)),
+            aside.choice((None, None, None, ("ada", None), (None, 7))),
+        )
+
     def start(self) -> Step:
         return (
             "start",
@@ -86,6 +112,7 @@ class Dice(random.Random):
             self.choice(tuple(IdConflictPolicy)),
             self.choice((None, self.number())),  # the session that it is born in
             self.tasks(),
+            self.labels(),
         )
 
     def append(self) -> Step:
@@ -102,6 +129,8 @@ class Dice(random.Random):
             self.tasks(),
             self.attempts(),
             self.choice((None,) * 40 + STATUSES),
+            self.labels(),
+            self.phases(),
         )
 
     def operation(self) -> Step:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pledger.engine.port.answers import Existing, Reply, Sent
+from pledger.engine.port.filters import EVERY
 from pledger.engine.port.operations import IdReusePolicy, Successor
 from pledger.engine.port.pauses import Scope
 from pledger.engine.port.records import RunRow
@@ -64,13 +65,13 @@ async def test_a_repeated_end_makes_no_second_successor(store: Store) -> None:
     run = await owned_run(store, await open_session(store))
     assert await write(store, rolls(run)) is Reply.WON
     assert await write(store, rolls(run)) is Reply.WON
-    assert await store.count_runs("default", []) == 2
+    assert await store.count_runs("default", EVERY) == 2
 
 
 async def test_an_end_that_loses_makes_none(store: Store) -> None:
     run = await owned_run(store, await open_session(store))
     assert await write(store, rolls(run, fence=run.fence + 1)) is Reply.LOST
-    assert await store.count_runs("default", []) == 1
+    assert await store.count_runs("default", EVERY) == 1
 
 
 async def test_the_mailbox_is_the_chains(store: Store) -> None:

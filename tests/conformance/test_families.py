@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from pledger.engine.port.answers import Reply
+from pledger.engine.port.filters import EVERY
 from pledger.engine.port.operations import IdConflictPolicy, Operation
 from pledger.engine.port.posts import ClosePolicy, Post, StartChild, notice_id
 from pledger.engine.port.records import RunRow
@@ -109,7 +110,7 @@ async def test_a_taken_id_concerns_its_own_child_and_nobody_else_of_the_batch(st
     assert [name for name, _ in await notices(store, parent)] == ["taken", "started", "taken"]
     assert await notices(store, other) == [("taken", b"run-of-free")]
     assert len(await store.read_children(parent.run_key, 10)) == 1
-    assert await store.count_runs("default", ()) == 5
+    assert await store.count_runs("default", EVERY) == 5
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pledger.engine.port.answers import Reply
+from pledger.engine.port.filters import EVERY, Match
 from pledger.engine.port.operations import Block, Release
 from pledger.engine.port.records import RunRow
 from pledger.engine.port.verbs import Store
@@ -104,10 +105,11 @@ async def test_sessions_are_shown_and_buried_in_their_namespace_only(store: Stor
 
 async def test_lists_and_counts_show_their_namespace_only(store: Store) -> None:
     runs = [await ownerless_run(store, f"order-{n}", namespace=namespace) for n in range(2) for namespace in "ab"]
-    assert await store.list_runs("a", (), 10) == [runs[2], runs[0]]
-    assert await store.list_runs("b", (), 1) == [runs[3]]
-    assert await store.list_runs("b", (), 1, runs[3].run_key) == [runs[1]]
-    assert (await store.count_runs("a", ()), await store.count_runs("c", ())) == (2, 0)
+    assert await store.list_runs("a", EVERY, 10) == [runs[2], runs[0]]
+    assert await store.list_runs("b", EVERY, 1) == [runs[3]]
+    before = Match("run_key", None, (("<", runs[3].run_key),))
+    assert await store.list_runs("b", before, 1) == [runs[1]]
+    assert (await store.count_runs("a", EVERY), await store.count_runs("c", EVERY)) == (2, 0)
 
 
 async def test_one_workflow_id_is_another_run_in_each_namespace(store: Store) -> None:

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from pledger.engine.port.answers import Reply
+from pledger.engine.port.filters import EVERY, AllOf, Filter, Match, Not, Order
 from pledger.engine.port.operations import Append, Block
-from pledger.engine.port.records import Condition, RunRow
+from pledger.engine.port.records import RunRow
 from pledger.engine.port.verbs import Store
 from tests.conformance.harness import NOW, append, open_session, owned_run, ownerless_run, step, write
 
@@ -46,6 +47,13 @@ async def test_bodies_come_back_byte_for_byte(store: Store) -> None:
     run = await owned_run(store, await open_session(store))
     await write(store, append(run, transition=step(3, body)))
     assert (await store.read_history(run.run_key, 2))[0].body == body
+
+
+def condition(column: str, sign: str, value: Any) -> Filter:
+    """`!=` is `not =`: also true where there is no value."""
+    if sign == "!=":
+        return Not(condition(column, "=", value))
+    return Match(column, None, ((sign, value),))  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -97,10 +105,10 @@ async def listed(store: Store, runs: list[dict[str, Any]]) -> list[RunRow]:
         ([("closed_ms", "<=", NOW + 5)], "b"),
         ([("closed_ms", "!=", NOW + 5)], "dca"),
         ([("closed_ms", "in", (NOW + 5, NOW + 6))], "cb"),
-        ([("blocked", "=", True)], "d"),
-        ([("blocked", "=", False)], "cba"),
-        ([("blocked", "!=", True)], "cba"),
-        ([("blocked", "in", (True, False))], "dcba"),
+        ([("blocked", "=", 1)], "d"),
+        ([("blocked", "=", 0)], "cba"),
+        ([("blocked", "!=", 1)], "cba"),
+        ([("blocked", "in", (1, 0))], "dcba"),
         ([("workflow_type", "=", "fulfil"), ("status", "=", "failed")], "c"),
         ([("workflow_id", "=", "b' OR '1'='1")], ""),
     ],
@@ -109,22 +117,36 @@ async def test_lists_and_counts_meet_every_condition(
     store: Store, runs: list[dict[str, Any]], where: list[tuple[str, str, Any]], ids: str
 ) -> None:
     await listed(store, runs)
-    conditions = [Condition(*each) for each in where]
-    found = await store.list_runs("default", conditions, 10)
+    asked = AllOf(tuple(condition(*each) for each in where))
+    found = await store.list_runs("default", asked, 10)
     assert "".join(run.workflow_id for run in found) == ids
-    assert await store.count_runs("default", conditions) == len(ids)
+    assert await store.count_runs("default", asked) == len(ids)
 
 
 async def test_lists_show_whole_rows_of_one_namespace(store: Store, runs: list[dict[str, Any]]) -> None:
     rows = await listed(store, runs)
     other = await ownerless_run(store, "e", namespace="staging")
-    assert await store.list_runs("default", [], 10) == rows[::-1]
-    assert await store.list_runs("staging", [], 10) == [other]
-    assert await store.count_runs("nowhere", []) == 0
+    assert await store.list_runs("default", EVERY, 10) == rows[::-1]
+    assert await store.list_runs("staging", EVERY, 10) == [other]
+    assert await store.count_runs("nowhere", EVERY) == 0
 
 
 async def test_lists_come_in_pages(store: Store, runs: list[dict[str, Any]]) -> None:
     rows = await listed(store, runs)
-    first = await store.list_runs("default", [], 3)
+    first = await store.list_runs("default", EVERY, 3)
     assert first == rows[:0:-1]
-    assert await store.list_runs("default", [], 3, before_key=first[-1].run_key) == [rows[0]]
+    before = Match("run_key", None, (("<", first[-1].run_key),))
+    assert await store.list_runs("default", before, 3) == [rows[0]]
+
+
+async def test_lists_go_by_what_is_asked(store: Store, runs: list[dict[str, Any]]) -> None:
+    rows = await listed(store, runs)
+
+    async def ids(*order: Order) -> str:
+        return "".join(row.workflow_id for row in await store.list_runs("default", EVERY, 10, order))
+
+    assert rows[0].status == "running"
+    assert await ids(Order("started_ms")) == "abcd"
+    assert await ids(Order("closed_ms")) == "bcad"  # those without a value come last
+    assert await ids(Order("closed_ms", descending=True)) == "cbda"
+    assert await ids(Order("workflow_type"), Order("started_ms", descending=True)) == "dcab"

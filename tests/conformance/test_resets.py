@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pledger.engine.port.answers import Existing, Reply, Sent, Started
+from pledger.engine.port.filters import EVERY
 from pledger.engine.port.operations import IdReusePolicy
 from pledger.engine.port.pauses import Scope
 from pledger.engine.port.records import RESET_NAME, ResetRow, RunRow
@@ -56,7 +57,7 @@ async def test_an_open_run_ends_and_its_chain_goes_on_with_the_first_part_of_its
     assert await store.read_history(old.run_key) == [step(1), step(3), step(5), step(7, b"reset")]
     link = ResetRow(new.run_key, new.run_id, old.run_key, old.run_id, 5, 4, "reset", "it's wrong", "me", NOW + 7)
     assert await store.read_resets(new.run_key) == [link] == await store.read_resets(old.run_key)
-    assert await store.count_runs("default", ()) == 2
+    assert await store.count_runs("default", EVERY) == 2
 
 
 async def test_whoever_held_the_run_writes_nothing_more(ledger: Ledger) -> None:
@@ -121,7 +122,7 @@ async def test_one_that_is_repeated_makes_one_run(ledger: Ledger) -> None:
     assert isinstance(first, Started)
     assert again == first
     assert await write(store, operation) == first
-    assert await store.count_runs("default", ()) == 2
+    assert await store.count_runs("default", EVERY) == 2
 
 
 async def test_the_mailbox_is_the_chains(ledger: Ledger) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from pledger.engine.port.answers import Existing, Reply
+from pledger.engine.port.filters import EVERY, Match
 from pledger.engine.port.operations import IdReusePolicy, LogAttempts, PutTask, Send
-from pledger.engine.port.records import AttemptRecord, Condition, RunRow
+from pledger.engine.port.records import AttemptRecord, RunRow
 from pledger.engine.port.retention import EVENTS_MAX, FROM_THE_START, Finished
 from pledger.engine.port.verbs import Store
 from tests.conformance.harness import (
@@ -155,8 +156,8 @@ async def test_what_is_forgotten_is_finished_no_more_and_in_no_list(store: Store
     clock.now_ms += 2 * KEEP_MS
     await forget(store, run)
     assert [each.chain_key for each in await finished(store)] == [other.chain_key]
-    assert [each.run_key for each in await store.list_runs("default", [], 10)] == [other.run_key]
-    assert await store.count_runs("default", [Condition("status", "=", "completed")]) == 1
+    assert [each.run_key for each in await store.list_runs("default", EVERY, 10)] == [other.run_key]
+    assert await store.count_runs("default", Match("status", None, (("=", "completed"),))) == 1
     assert await forget(store, run) == 0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pledger.engine.port.answers import Existing, Reply, Started, decide_start
+from pledger.engine.port.filters import EVERY
 from pledger.engine.port.operations import Append, FirstMessage, IdConflictPolicy, IdReusePolicy, Send
 from pledger.engine.port.verbs import Store
 from pledger.history.transition import CHAIN_START
@@ -101,7 +102,7 @@ async def test_policies_for_an_open_run(store: Store, conflict: IdConflictPolicy
     decision = decide_start(existing, second)
     assert decision != "start"
     assert await write(store, second) == Existing(existing, decision)
-    assert await store.count_runs("default", []) == 1
+    assert await store.count_runs("default", EVERY) == 1
 
 
 CLOSED = ["completed", "compensated", "failed", "cancelled", "terminated", "timed_out"]
@@ -187,7 +188,7 @@ async def test_a_start_whose_answer_was_lost_is_told_its_run_when_it_is_asked_ag
     [born] = await store.commit([operation])
     assert [born, born] == [*await store.commit([operation]), *await store.commit([operation])]
     assert isinstance(born, Started)
-    assert len(await store.list_runs("default", [], 10)) == 1
+    assert len(await store.list_runs("default", EVERY, 10)) == 1
     assert operation.first is not None
     assert operation.first.run_key == born.run_key
     closed = Append(born.run_key, 1, 2, step(3), 4, None, NOW, closed="completed")

@@ -23,8 +23,9 @@ from pledger.engine import (
 )
 from pledger.engine.limits import Limits
 from pledger.engine.port.operations import CANCELS_MAX, INBOX_MAX
+from pledger.engine.search import meaning, text
 from pledger.engine.watchdog import Watchdog
-from pledger.history import failures, payloads
+from pledger.history import attributes, failures, payloads
 from pledger.history.budget import CircuitBreaker, RetryBudget
 from pledger.history.names import ID_CHARACTERS_MAX
 from pledger.history.placement import DEFAULT_PRIORITY
@@ -103,6 +104,12 @@ def expected() -> dict[str, float]:
         "bytes of one history": worker["max_history_bytes"],
         "a successor is suggested from": growth.SUGGESTED,
         "commands of one transition": Limits().commands_max,
+        "search attributes of one run": attributes.ATTRIBUTES_MAX,
+        "keywords of one list": attributes.LIST_MAX,
+        "a keyword": attributes.KEYWORD_BYTES_MAX,
+        "a text that is searched": attributes.TEXT_BYTES_MAX,
+        "characters of a filter": text.CHARACTERS_MAX,
+        "overdue": meaning.OVERDUE_MS / 1000,
         "messages waiting for one run": INBOX_MAX,
         "requests to cancel beyond them": CANCELS_MAX,
         "claims without progress": blocks.CLAIMS_MAX,

@@ -43,8 +43,9 @@ VERBS: dict[str, Call] = {
         "set", start_workflow_operation=with_start()
     ),
     "Client.connection": lambda client, _: _transaction(client),
-    "Client.list": lambda client, _: _iterated(client),
-    "Client.count": lambda client, _: client.count(),
+    "Client.list_workflows": lambda client, _: _iterated(client),
+    "Client.count_workflows": lambda client, _: client.count_workflows(),
+    "Client.search_attribute_keys": lambda client, _: client.search_attribute_keys(),
     "Client.pause": lambda client, _: client.pause("type", "child"),
     "Client.resume": lambda client, _: client.resume("type", "child"),
     "Client.pauses": lambda client, _: client.pauses(),
@@ -117,7 +118,7 @@ class Target:
 
 def test_every_verb_is_called_here() -> None:
     found = {
-        f"{owner.__name__}.{name}"
+        member.__qualname__  # `list` is a short name of `list_workflows`
         for owner in (Client, WorkflowHandle)
         for name, member in vars(owner).items()
         if not name.startswith("_") and inspect.isfunction(member)

@@ -223,6 +223,7 @@ CASES = [
     Case("context-variables", w.context_variables),
     Case("async-generator", w.async_generator),
     Case("init-and-signals", w.Counter, (10,), count_up),
+    Case("search-attributes-and-memo", w.labels, (7,)),
     Case("handler-fails-run", w.Counter, (10,), give_up),
     Case("continued-as-new", w.Rounds, (2, []), hand_out_four, has_company=True),
     Case("checkpoint", w.checkpointed, (5, []), limits=Limits(history_events_max=20)),

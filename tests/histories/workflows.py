@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from pledger import RetryPolicy, activity, workflow
+from pledger import RetryPolicy, SearchAttributeKey, activity, workflow
 from pledger.errors import ActivityError, ApplicationError
 
 # No jitter: the times in a recording are the policy's own.
@@ -562,3 +562,23 @@ async def checkpointed(rounds: int, done: list[str]) -> list[str]:
         rounds -= 1
         workflow.checkpoint(rounds, done)
     return done
+
+
+AMOUNT = SearchAttributeKey.for_int("amount")
+REGIONS = SearchAttributeKey.for_keyword_list("regions")
+DUE = SearchAttributeKey.for_datetime("due")
+
+
+@workflow.defn
+async def labels(amount: int) -> dict[str, Any]:
+    """Attributes and a memo, changed several times in one transition and in several."""
+    workflow.upsert_search_attributes([AMOUNT.value_set(amount), REGIONS.value_set(["eu", "us"])])
+    workflow.upsert_search_attributes([AMOUNT.value_set(amount + 1), DUE.value_set(workflow.now())])
+    workflow.upsert_memo({"note": {"amount": Decimal("1.50")}, "step": 1})
+    await asyncio.sleep(1)
+    workflow.upsert_search_attributes([REGIONS.value_unset()])
+    workflow.upsert_memo({"note": None, "step": 2})
+    await asyncio.sleep(1)
+    workflow.upsert_memo({"step": 3})
+    found = workflow.info().typed_search_attributes
+    return {"amount": found.get(AMOUNT), "names": [pair.key.name for pair in found], "memo": workflow.memo()}

@@ -125,6 +125,8 @@ PORT: Final[dict[str, tuple[str, ...] | str]] = {
     "list_runs": "a read for people",
     "count_runs": "a read for people",
     "read_resets": "a read for people",
+    "read_labels": "a read for people",
+    "attribute_kinds": "a read for people",
     "read_inbox": "a read for people",
     "read_mail": ("read_mail",),
     "read_message": "a read for clients",

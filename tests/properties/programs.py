@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias
 
 from hypothesis import strategies as st
 
-from pledger import RetryPolicy, activity, workflow
+from pledger import RetryPolicy, SearchAttributeKey, activity, workflow
 from pledger.errors import ActivityError, ApplicationError
 from pledger.testing import Caller, outside
 from pledger.testing.journal import Then
@@ -71,6 +71,7 @@ _LEAVES = (
     | st.tuples(st.just("draw"))
     | st.tuples(st.just("signals"), st.integers(1, CALLS))
     | st.tuples(st.just("queue"), st.integers(1, 4))
+    | st.tuples(st.just("noted"), _NUMBERS)
 ).map(list)
 
 
@@ -98,7 +99,7 @@ def expected(program: Program) -> Any:
     """What the program gives. Raises RefusedError."""
     kind, *rest = program
     match kind:
-        case "act" | "plain" | "flaky":
+        case "act" | "plain" | "flaky" | "noted":
             return rest[0]
         case "fail":
             raise RefusedError
@@ -168,6 +169,15 @@ class Interpreter:
     async def signals(self, count: int) -> str:
         await workflow.wait_condition(lambda: self.calls >= count)
         return "signals"
+
+    async def noted(self, number: int) -> int:
+        """What it says of itself it sees at once, and after it has waited."""
+        key = SearchAttributeKey.for_int(f"n{number}")
+        workflow.upsert_search_attributes([key.value_set(number)])
+        workflow.upsert_memo({key.name: [number]})
+        await asyncio.sleep(0.1)
+        assert workflow.memo()[key.name] == [number]
+        return workflow.info().typed_search_attributes[key]
 
     async def queue(self, count: int) -> int:
         """One task feeds another one."""
@@ -309,6 +319,7 @@ _DO: Final[dict[str, Callable[..., Awaitable[Any]]]] = {
     "draw": Interpreter.draw,
     "signals": Interpreter.signals,
     "queue": Interpreter.queue,
+    "noted": Interpreter.noted,
     "sequence": Interpreter.sequence,
     "gather": Interpreter.gather,
     "group": Interpreter.group,

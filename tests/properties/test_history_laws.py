@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 import msgspec
 import pytest
@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from pledger import errors
 from pledger.engine.loading import HistoryReader
 from pledger.history import events, transition
+from pledger.history.attributes import AttributeRecord
 from pledger.history.failures import Failure
 from pledger.history.retry import RetryPolicyRecord
 from pledger.history.transition import CHAIN_START, FORMAT, StoredTransition, Transition
@@ -58,9 +59,12 @@ def _values(type_: Any) -> st.SearchStrategy[Any]:
         events.Parent: st.builds(events.Parent, TEXT, TEXT, NUMBERS),
         dict[str, str]: st.dictionaries(TEXT, TEXT, max_size=2),
         bool: st.booleans(),
+        AttributeRecord: st.builds(AttributeRecord, TEXT, TEXT, st.none() | NUMBERS | st.booleans() | TEXT),
         type(None): st.none(),
         tuple[tuple[str, str, str], ...]: st.lists(st.tuples(TEXT, TEXT, TEXT), max_size=2).map(tuple),
     }
+    if get_origin(type_) is tuple:
+        return st.lists(_values(get_args(type_)[0]), max_size=3).map(tuple)
     return known[type_] if type_ in known else st.one_of([_values(each) for each in get_args(type_)])
 
 

@@ -21,6 +21,7 @@ from pledger import (
     Priority,
     RetryBudget,
     RetryPolicy,
+    SearchAttributeKey,
     Worker,
     activity,
     connect,
@@ -29,6 +30,7 @@ from pledger import (
 from pledger.client import WorkflowHandle
 from pledger.errors import UsageError
 from pledger.history import transition
+from pledger.history.attributes import KINDS
 from pledger.history.budget import CircuitBreaker
 from tests.unit.machine.harness import DrivenRun
 
@@ -118,6 +120,15 @@ def rolled(option: str) -> Callable[[Any], object]:
     return lambda value: workflow.continue_as_new(0, **{option: value})
 
 
+def described(option: str) -> Callable[[Any], object]:
+    return lambda value: workflow.start_child_workflow("order", **{option: value})
+
+
+def kept(kind: str) -> Callable[[Any], object]:
+    key = getattr(SearchAttributeKey, f"for_{kind}")("amount")
+    return lambda value: workflow.upsert_search_attributes([key.value_set(value)])
+
+
 IN_CODE: Final[dict[str, Callable[[Any], object]]] = {
     "activity by name": by_name,
     "patched": workflow.patched,
@@ -139,6 +150,12 @@ IN_CODE: Final[dict[str, Callable[[Any], object]]] = {
     **{f"Priority {name}": priority(name) for name in ("priority_key", "fairness_key", "fairness_weight")},
     **{f"activity.defn {name}": defined(name) for name in ("name", "task_queue", "start_to_close_timeout", "priority")},
     **{f"continue_as_new {name}": rolled(name) for name in ("workflow", "task_queue", "deadline")},
+    **{f"start_child_workflow {name}": described(name) for name in ("search_attributes", "memo")},
+    **{f"search attribute {kind}": kept(kind) for kind in KINDS},
+    "SearchAttributeKey": lambda value: SearchAttributeKey.for_keyword(value).value_set("a"),
+    "upsert_search_attributes": workflow.upsert_search_attributes,
+    "upsert_memo": workflow.upsert_memo,
+    "upsert_memo name": lambda value: workflow.upsert_memo({value: 1}),
     **{f"Limit {name}": limited(name) for name in ("name", "concurrency", "rate", "per", "key")},
     **{f"RetryBudget {name}": budgeted(name) for name in ("name", "ratio", "minimum_per_second", "window", "breaker")},
     **{f"CircuitBreaker {name}": broken(name) for name in ("failure_ratio", "minimum_calls", "pause", "maximum_pause")},
@@ -200,7 +217,10 @@ def told(verb: str, *args: Any, option: str = "reason") -> Callable[[Client, Any
 
 BY_CLIENT: Final[dict[str, Callable[[Client, Any], Awaitable[object]]]] = {
     "workflow by name": lambda client, value: client.start_workflow(value, id="order-2"),
-    **{f"start_workflow {name}": started(name) for name in ("id", "task_queue", "execution_timeout", "priority")},
+    **{
+        f"start_workflow {name}": started(name)
+        for name in ("id", "task_queue", "execution_timeout", "priority", "search_attributes", "memo")
+    },
     "signal": lambda client, value: client.handle("order-1").signal(value),
     "signal message_id": told("signal", "hurry", option="message_id"),
     "cancel reason": told("cancel"),

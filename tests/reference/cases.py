@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from pledger import Secret
+from pledger import SearchAttributePair, Secret, TypedSearchAttributes
 from pledger.testing import Caller, Simulation
 from pledger.testing.journal import Beside, Then
 from tests.reference import crowded as c
@@ -183,6 +183,15 @@ FURTHER = [
     Case("workshop", f.workshop, (3,)),
     Case("rationed", f.rationed, (6,)),
     Case("one-by-one", f.one_by_one, (3,)),
+    Case(
+        "labelled",
+        f.labelled,
+        (["left", "right"],),
+        options={
+            "search_attributes": TypedSearchAttributes([SearchAttributePair(f.DONE, 0)]),
+            "memo": {"by": "a test"},
+        },
+    ),
     Case("failing", f.failing, ("one",), None, frozenset({"failed"})),
     Case(
         "outlasted",

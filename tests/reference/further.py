@@ -9,7 +9,7 @@ import contextvars
 from collections.abc import AsyncIterator
 from datetime import timedelta
 
-from pledger import Limit, Priority, activity, workflow
+from pledger import Limit, Priority, SearchAttributeKey, activity, workflow
 from pledger.errors import ActivityError, ApplicationError
 from pledger.errors import TimeoutError as TimedOutError
 from tests.reference import families, scoped
@@ -287,6 +287,27 @@ class Till:
 
 
 ACTIVITIES = [stumble, slow, silent, hopeless, unattended, measure, reply, fetch, serve, *scoped.ACTIVITIES]
+LAST = SearchAttributeKey.for_keyword("last")
+DONE = SearchAttributeKey.for_int("done")
+NAMES = SearchAttributeKey.for_keyword_list("names")
+
+
+@workflow.defn
+async def labelled(names: list[str]) -> list[object]:
+    """Says what it is at, in lists and for people; also in its last transition."""
+    before = workflow.info().typed_search_attributes.get(DONE)
+    for number, name in enumerate(names, 1):
+        workflow.upsert_search_attributes([LAST.value_set(name), NAMES.value_set(names[:number])])
+        workflow.upsert_memo({name: [number], "now": name})
+        await step(name)
+        workflow.upsert_search_attributes([DONE.value_set(number)])
+        await asyncio.sleep(1)
+    workflow.upsert_search_attributes([LAST.value_unset()])
+    workflow.upsert_memo({"now": None})
+    found = {pair.key.name: pair.value for pair in workflow.info().typed_search_attributes}
+    return [before, found["done"], sorted(found), sorted(workflow.memo())]
+
+
 WORKFLOWS = [
     stumbling,
     timing_out,
@@ -303,4 +324,5 @@ WORKFLOWS = [
     *scoped.WORKFLOWS,
     *families.WORKFLOWS,
     Till,
+    labelled,
 ]

@@ -249,6 +249,7 @@ TRUTHS: dict[str, Truth] = {
     "in-context": ends([*_numbered("task", 3), "the run"], *_numbered("for task", 3)),
     "streaming": ends(sum(range(7)), "closed the source"),
     "workshop": ends(_numbered("job", 3), *_numbered("job", 3)),
+    "labelled": ends([0, 2, ["done", "names"], ["by", "left", "right"]], "left", "right"),
     "rationed": ends_with_receipts(*(f"desk-{n % 3} {n}" for n in range(6))),
     "one-by-one": _one_by_one,
     "failing": ends(None, "one", status="failed"),

@@ -24,7 +24,7 @@ from pledger.client import (
     RunSummary,
 )
 from pledger.engine.port.records import AttemptRecord, Message, PlaceRow
-from pledger.history import failures
+from pledger.history import failures, payloads
 from pledger.history.failures import Failure
 from pledger.history.times import utc
 from pledger.ops.audit import Problem, Report
@@ -66,7 +66,16 @@ def run_summary(run: RunSummary) -> dict[str, Any]:
         "first_run_id": run.first_run_id,
         "segment": run.segment,
         "history_length": run.history_length,
+        "search_attributes": {pair.key.name: _attribute(pair.value) for pair in run.search_attributes},
+        "memo": raw(payloads.encode(dict(run.memo))),
+        "answers_for": run.owner,
+        "deadline": _iso(run.deadline),
+        "attention": run.attention,
     }
+
+
+def _attribute(value: Any) -> Any:
+    return _iso(value) if isinstance(value, datetime) else value
 
 
 def pause(found: PauseSummary) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from pledger.cli.timeline import Entry, timeline
 from pledger.cli.waits import Wait, owner_and_deadline, waits
 from pledger.client import Description
 from pledger.engine.port.records import AttemptRecord
+from pledger.history.attributes import shown
 from pledger.ops.archived import find_archived
 from pledger.waiting import WaitingFor
 
@@ -131,8 +132,19 @@ class _View:
         waiting = run.waiting_for if self._archive is None else None
         if waiting is not None:
             pairs["in short"] = Styled(self._seen(words.one_line(str(waiting), _LINE_CHARS)), _style_of(waiting))
+        pairs |= self._labels(run)
         self._output.table((), [(Styled(name, "dim"), value) for name, value in pairs.items()])
         self._output.lines("")
+
+    def _labels(self, run: Description) -> dict[str, Words]:
+        """What it says of itself."""
+        state, pairs = run.state, dict[str, Words]()
+        if state.search_attributes:
+            found = (words.attribute(each.name, shown(each)) for _, each in sorted(state.search_attributes.items()))
+            pairs["attributes"] = words.one_line(", ".join(found), _LINE_CHARS)
+        for name, value in state.memo.items():
+            pairs[f"memo {words.one_line(name, _VALUE_CHARS)}"] = words.preview(value, self._cell)
+        return pairs
 
     def timeline(self, entries: list[Entry]) -> None:
         if entries:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
-from pledger.cli import documents, options, words
+from pledger.cli import documents, labels, options, words
 from pledger.cli.arguments import read_arguments
 from pledger.cli.durations import parse_duration
 from pledger.cli.ledger import ledger_file, opened, within
@@ -84,6 +84,8 @@ def start(
     conflict: Conflict = IdConflictPolicy.SAME_INPUT,
     signal: Signal = None,
     signal_args: SignalArguments = None,
+    search_attribute: labels.SearchAttributes = None,
+    memo: labels.Memo = None,
     payload_bytes_max: options.PayloadBytesMax = payloads.PAYLOAD_BYTES_MAX,
     url: options.Url = options.DEFAULT_URL,
     namespace: options.Namespace = "default",
@@ -95,6 +97,7 @@ def start(
     """
     output = Output(as_json=as_json)
     values, signal_values = read_arguments(arguments or []), read_arguments(signal_args or [])
+    memo_values = labels.read_memo(memo or [])
 
     async def run() -> None:
         file = ledger_file(url)
@@ -110,6 +113,8 @@ def start(
                 execution_timeout=execution_timeout,
                 start_signal=signal,
                 start_signal_args=signal_values,
+                search_attributes=await labels.read_search_attributes(search_attribute or [], client),
+                memo=memo_values,
             )
             if is_new_ledger:
                 output.note(f"made a new ledger at {url}")

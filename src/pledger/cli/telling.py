@@ -33,6 +33,7 @@ _MESSAGE_OUTCOMES: Final = {
     "inbox_full": "reaches nobody: more messages wait for it than its inbox takes",
     "abandoned": "the run closed first",
 }
+_NAMED: Final = {"patch": "patch", "label": "now", "code": "code is now"}
 
 
 def what(entry: Entry, cell: int) -> str:  # noqa: C901 - a line for each kind
@@ -59,10 +60,8 @@ def what(entry: Entry, cell: int) -> str:  # noqa: C901 - a line for each kind
             return f"{name} to {words.one_line(entry.workflow_id, cell)}"
         case "cancel":
             return f"cancel requested: {name}" if name else "cancel requested"
-        case "patch":
-            return f"patch {name}"
-        case "code":
-            return f"code is now {name}"
+        case "patch" | "label" | "code":
+            return f"{_NAMED[entry.kind]} {name}"
         case "reset" | "end":
             return _turn(entry)
 

@@ -11,8 +11,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias, assert_never
 
+from pledger.cli import words
 from pledger.engine.port.records import SIGNAL_HANDLED_LATER, AttemptRecord, TaskRow
-from pledger.history import events, failures
+from pledger.history import events, failures, memos
+from pledger.history.attributes import shown
 from pledger.history.events import Command, Input
 from pledger.history.failures import Failure
 from pledger.history.transition import Transition
@@ -29,6 +31,7 @@ Kind: TypeAlias = Literal[
     "patch",
     "phase",
     "wait",
+    "label",
     "code",
     "reset",
     "end",
@@ -36,12 +39,15 @@ Kind: TypeAlias = Literal[
 
 #: What goes on for a while.
 _WITH_AN_END: Final = frozenset({"activity", "timer", "phase", "wait", "child", "message", "update"})
+#: Characters of one value of a memo.
+_MEMO_CHARS: Final = 60
 
 
 @dataclass(slots=True)
 class Entry:
     """event_id: the first of its events. at_ms: when. name: of the workflow, activity, signal, patch, phase, wait or
-    code; the reason of a cancellation or termination; of a child its type, of a message to another run what it is.
+    code; the reason of a cancellation or termination; of a child its type, of a message to another run what it is; of a
+    "label" what the run has said of itself.
 
     input: its arguments, a JSON array. ended_ms: when its outcome came, None while it is pending or where it has none.
     outcome: "completed", "failed", "cancelled", "fired", "over" (a phase or a wait), "abandoned" (the run closed
@@ -213,6 +219,8 @@ class _Builder:
                 entry = self._updates[command.update_id]
                 entry.result, entry.failure = command.result, command.failure
                 self._end(entry.event_id, "completed" if command.failure is None else "failed")
+            case events.UpsertSearchAttributes() | events.UpsertMemo():
+                self._add("label", _label(command))
             case _:
                 self._take_end(command)
 
@@ -277,3 +285,10 @@ class _Builder:
         entry = self._add("end", reason)
         entry.outcome, entry.ended_ms = outcome, self._ms
         return entry
+
+
+def _label(command: events.UpsertSearchAttributes | events.UpsertMemo) -> str:
+    if isinstance(command, events.UpsertSearchAttributes):
+        return ", ".join(words.attribute(each.name, shown(each)) for each in command.attributes)
+    memo = memos.read(command.memo)
+    return ", ".join(f"memo {name} = {words.preview(value, _MEMO_CHARS)}" for name, value in memo.items())

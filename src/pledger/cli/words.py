@@ -119,6 +119,21 @@ def call(name: str, args: bytes, limit: int) -> str:
     return f"{name}({preview(args.strip()[1:-1], max(_ARGS_MIN, limit - len(name) - 2))})"
 
 
+def attribute(name: str, value: object) -> str:
+    """A search attribute as a filter would have it: `amount = 250`, `region = 'eu'`; `no region` once it is gone."""
+    match value:
+        case None:
+            return f"no {name}"
+        case bool():
+            return f"{name} = {str(value).lower()}"
+        case datetime():
+            return f"{name} = '{value.isoformat(timespec='seconds')}'"
+        case list() | tuple():
+            return f"{name} = {', '.join(map(repr, value))}"
+        case _:
+            return f"{name} = {value!r}"
+
+
 def failure_line(failure: Failure, limit: int) -> str:
     """`CardTimeout: gateway did not answer`. What only wraps another failure, or a cancellation, names no class."""
     if failure.kind in ("activity", "cancelled"):

@@ -74,6 +74,7 @@ class ActiveRun:
         "slept",
         "started_ms",
         "taken",
+        "terms",
         "time_ms",
         "waited_ms",
         "waiting",
@@ -97,6 +98,7 @@ class ActiveRun:
         self.met = False
         self.code: str | None = None
         self.deadline_ms: int | None = None
+        self.terms: tuple[str | None, int | None] | None = None
         self.inputs: list[Input] = []
         self.origins: list[int] = []
         self.outcomes: list[tuple[Attempt, ActivityCompleted | ActivityFailed]] = []

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from pledger.engine.pausing import pauses_of, scope_of_run
-from pledger.engine.port.records import Condition
+from pledger.engine.port.filters import AllOf, Match, Not
 from pledger.engine.wakers import Verdict, verdict_on
 from pledger.errors import StoreError
 from pledger.history.state import ImpossibleEventError
@@ -91,7 +91,9 @@ async def look_at(store: Store, namespace: str, rows: Sequence[RunRow], *, trans
 
 async def open_runs(store: Store, namespace: str, before_key: int | None, limit: int) -> list[RunRow]:
     """The next page of them, newest first."""
-    return await store.list_runs(namespace, [Condition("status", "=", "running")], limit, before_key)
+    is_open = Not(Match("closed_ms"))
+    where = is_open if before_key is None else AllOf((is_open, Match("run_key", None, (("<", before_key),))))
+    return await store.list_runs(namespace, where, limit)
 
 
 async def wake(store: Store, looked: Looked) -> None:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from msgspec.structs import replace
+
 from pledger.engine.families import OF_OTHERS, post_of, report_of
 from pledger.engine.interrupts import is_interrupt
 from pledger.engine.port.answers import Reply
+from pledger.engine.port.filters import PhaseRow, attribute_of
 from pledger.engine.port.operations import Append, Successor
 from pledger.engine.port.records import SIGNAL_HANDLED_LATER, SIGNAL_NOT_HANDLED, AttemptRecord
 from pledger.engine.task_rows import first_row, record_of
 from pledger.engine.verdicts import is_once
-from pledger.history import events, failures, transition
+from pledger.history import events, failures, memos, transition
 from pledger.history.transition import StoredTransition
 from pledger.machine import continuing
 
@@ -40,6 +43,29 @@ _STATUS: dict[type[Any], RunStatus] = {
     events.CancelRun: "cancelled",
     events.ContinueAsNew: "continued_as_new",
 }
+
+
+#: What lists show of a run, as its code says it.
+_LABELS: Final = frozenset({events.UpsertSearchAttributes, events.UpsertMemo, events.BeginPhase, events.EndPhase})
+
+
+def phase_row(event_id: int, begun: events.BeginPhase) -> PhaseRow:
+    assert begun.deadline_ms is not None
+    return PhaseRow(event_id, begun.kind, begun.name, begun.owner, begun.deadline_ms)
+
+
+def _label(run: ActiveRun, append: Append, event_id: int, command: Command) -> None:
+    match command:
+        case events.UpsertSearchAttributes():
+            append.attributes = [attribute_of(each) for each in command.attributes]
+        case events.UpsertMemo():
+            append.memo = run.machine.sealed_labels()[1] or memos.EMPTY
+        case events.BeginPhase() if command.deadline_ms is not None:
+            append.phases = [*append.phases, phase_row(event_id, command)]
+        case events.EndPhase() if run.machine.is_timed(command.begun_event_id):
+            append.phases_over = [*append.phases_over, command.begun_event_id]
+        case _:
+            pass
 
 
 class Settles(Protocol):
@@ -83,8 +109,12 @@ class InFlight:
 def _successor(run: ActiveRun, command: events.ContinueAsNew, left: Sequence[events.Input]) -> Successor:
     started = run.machine.started
     assert started is not None, "its code has run"
+    attributes, memo = run.machine.sealed_labels()
+    started = replace(started, search_attributes=attributes, memo=memo)
     run_id, begun = continuing.successor_of(started, command, run.identity)
-    successor = Successor(run_id, begun.workflow_type, begun.task_queue, transition.encode_event(begun))
+    successor = Successor(
+        run_id, begun.workflow_type, begun.task_queue, transition.encode_event(begun), deadline_ms=begun.deadline_ms
+    )
     return successor.with_first(transition.encode_inputs((begun, *left))) if left else successor
 
 
@@ -138,6 +168,8 @@ class Builder:
         append = Append(run.run_key, run.fence, run.last_event, stored, last, None, now_ms)
         if pieces:
             append.pieces = pieces
+        if first == 1:
+            append.terms = run.terms
         built = InFlight(runs, run, commands, append)
         built.size = size
         if origins != _NO_ORIGIN and any(origins):
@@ -150,6 +182,9 @@ class Builder:
             if type(closed) is events.ContinueAsNew and not timed_out:
                 append.successor = _successor(run, closed, left)
             self._part(run, append, commands, commands_from, timed_out=timed_out)
+            for event_id, command in enumerate(commands[:-1], commands_from):
+                if type(command) in _LABELS:
+                    _label(run, append, event_id, command)
         else:
             if commands:
                 self._place(run, built, commands_from, now_ms)
@@ -174,7 +209,7 @@ class Builder:
             append.report = report_of(append.closed, commands[-1] if commands else None)
             append.report_to = machine.parent
 
-    def _place(self, run: ActiveRun, built: InFlight, first_event_id: int, now_ms: int) -> None:
+    def _place(self, run: ActiveRun, built: InFlight, first_event_id: int, now_ms: int) -> None:  # noqa: C901 - by kind
         """Decide where each scheduled activity runs: here and now, or through the queue."""
         activities = self.activities
         tasks: list[TaskRow] = []
@@ -198,6 +233,8 @@ class Builder:
                     built.append.unwritten = [*built.append.unwritten, row]
             elif kind in OF_OTHERS:
                 built.append.posts = [*built.append.posts, post_of(run, event_id, command, now_ms, self._vault)]
+            elif kind in _LABELS:
+                _label(run, built.append, event_id, command)
         if tasks:
             built.append.tasks = tasks
         if cancelled:

@@ -74,6 +74,7 @@ class Connection:
         self._outage = Outage(monotonic, lambda: sum(engine.runs.waiting for engine in self.engines))
         self.engines: list[Engine] = []
         self.heart_arguments: tuple[Any, ...] = ()
+        self.attribute_kinds: dict[str, str] = {}
         self._sampled_at = -CLOCK_AGE_S
         self._watchers: dict[int, list[asyncio.Future[tuple[RunStatus, Command | None] | None]]] = defaultdict(list)
         self._watch: asyncio.Task[None] | None = None

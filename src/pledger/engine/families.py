@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import msgspec
 
 from pledger.engine.ids import derived_run_id
+from pledger.engine.port.filters import attribute_of
 from pledger.engine.port.operations import IdConflictPolicy, StartRun, inbox_room
 from pledger.engine.port.posts import ClosePolicy, Post, StartChild, Verdict, notice_id
 from pledger.errors import InternalError
@@ -62,6 +63,8 @@ def _start_of(run: ActiveRun, event_id: int, command: events.StartChild, now_ms:
         command.placement,
         command.owner,
         parent=events.Parent(identity.workflow_id, identity.run_id, event_id),
+        search_attributes=command.search_attributes,
+        memo=command.memo,
     )
     return StartRun(
         identity.namespace,
@@ -74,6 +77,10 @@ def _start_of(run: ActiveRun, event_id: int, command: events.StartChild, now_ms:
         now_ms,
         _reuse_of(run, command),
         IdConflictPolicy.FAIL,
+        attributes=[attribute_of(each) for each in started.search_attributes or ()],
+        memo=started.memo,
+        answers_for=started.owner,
+        deadline_ms=started.deadline_ms,
     )
 
 

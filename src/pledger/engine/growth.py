@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from pledger import errors
+from pledger.engine.port.records import GROWTH_EVENT
 from pledger.engine.task_rows import record_of
 from pledger.history import failures
 from pledger.history.events import Input, SignalReceived
@@ -39,8 +40,6 @@ _MARKS: Final = (SUGGESTED, *(each / 100 for each in WARNINGS), DRAINED, 1.0)
 
 #: The type of the failure by which the attempt log tells a warning from an attempt.
 GROWTH: Final = "HistoryGrowth"
-#: The event that the log has it at: that of the start.
-AT_EVENT: Final = 1
 
 Inputs = list[Input]
 
@@ -92,7 +91,7 @@ class Growth:
         text = self._in_words(run, share)
         logger.warning("%s", text)
         failure = failures.Failure("application", GROWTH, failures.cut(text))
-        run.growth = record_of((run.run_key, AT_EVENT, run.warned), "failed", None, now_ms, self._worker, failure)
+        run.growth = record_of((run.run_key, GROWTH_EVENT, run.warned), "failed", None, now_ms, self._worker, failure)
 
     def _in_words(self, run: ActiveRun, share: float) -> str:
         cause = _cause(run.machine.context.traced)
@@ -154,7 +153,7 @@ def warnings_of(log: Sequence[AttemptRecord]) -> tuple[list[AttemptRecord], list
     """The attempt log without the warnings, and these."""
     attempts, told = [], []
     for record in log:
-        failure = None if record.failure is None or record.event_id != AT_EVENT else failures.decode(record.failure)
+        failure = None if record.failure is None or record.event_id != GROWTH_EVENT else failures.decode(record.failure)
         if failure is not None and failure.type == GROWTH:
             told.append(failure.message)
         else:

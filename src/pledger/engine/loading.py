@@ -485,6 +485,8 @@ def _begin(run: ActiveRun, started: RunStarted, message: Message) -> None:
         started = msgspec.structs.replace(started, deadline_ms=message.sent_ms + milliseconds(deadline))
     if started.owner is None and owner is not None:
         started = msgspec.structs.replace(started, owner=owner)
+    if deadline is not None or owner is not None:
+        run.terms = (started.owner, started.deadline_ms)
     run.deadline_ms = started.deadline_ms
     run.add(started, message.message_key)
 

@@ -6,6 +6,7 @@ comes after the point is looked through once: messages that are to be given agai
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
@@ -14,17 +15,19 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 import msgspec
 
 from pledger import errors
+from pledger.engine.building import phase_row
 from pledger.engine.ids import derived_run_id, new_run_id
 from pledger.engine.kept import in_words
 from pledger.engine.port.answers import Started
+from pledger.engine.port.filters import attribute_of
 from pledger.engine.port.operations import ResetRun
 from pledger.engine.reset_base import Base, ReadRun, events_of, read_base, until
 from pledger.engine.task_rows import decode_command, queued_row
-from pledger.history import events, resets, transition
+from pledger.history import events, memos, resets, transition
 from pledger.history.prefix import Cut, cut_after, cut_before_failure
 from pledger.history.retry import is_whole
 from pledger.history.state import RunState, fold
-from pledger.history.transition import StoredTransition
+from pledger.history.transition import StoredTransition, Transition
 from pledger.machine.identity import RunIdentity
 
 if TYPE_CHECKING:
@@ -229,7 +232,24 @@ class Draft:
             how=self.how,
             reason=reason,
             by=by,
+            attributes=[attribute_of(each) for each in self._at_start.search_attributes.values()],
+            memo=memos.written(self._at_start.memo) if self._at_start.memo else None,
+            answers_for=self._at_start.owner,
+            deadline_ms=event.deadline_ms,
+            phases=[
+                phase_row(event_id, each.begun)
+                for event_id, each in self._at_start.phases.items()
+                if each.begun.deadline_ms is not None
+            ],
         )
+
+    @functools.cached_property
+    def _at_start(self) -> RunState:
+        """What the new run says of itself, before its code has said anything."""
+        if self.cut.kept:
+            return self.state
+        begun = (each for each in self.cut.carried if isinstance(each, events.RunStarted))
+        return fold([Transition(transition.FORMAT, 0, None, tuple(begun), ())])
 
     def _closing(self, run_id: str, now_ms: int) -> StoredTransition:
         """The end of the run that is open."""

@@ -30,7 +30,7 @@ from pledger.engine.port.operations import (
 from pledger.engine.port.posts import NOTICE, Post, StartChild, event_of, notice_id
 from pledger.engine.port.records import RESET_NAME, AttemptRecord, Message, Request, TaskRow
 from pledger.engine.task_rows import decode_command, decode_failure, decode_outcome, encode_record
-from pledger.history import sealing, transition
+from pledger.history import memos, sealing, transition
 from pledger.history.sealing import Change, Place
 from pledger.history.transition import StoredTransition
 
@@ -124,6 +124,26 @@ class Pass:
             message_id = notice_id(parent.run_id, parent.started_event_id, "end")
             changed["report"] = self._message_body(NOTICE, message_id, op.report, at)
         return replace(op, **changed) if changed else op
+
+    def memos(self, op: Operation, place: Place) -> Operation:
+        """The memos that lists show: what it writes of them, of its run and of children that it starts."""
+        changed: dict[str, Any] = {}
+        if isinstance(op, StartRun | ResetRun):
+            place = Place(op.namespace, op.workflow_id, op.run_id, "")
+        if isinstance(op, StartRun | ResetRun | Append) and op.memo is not None and op.memo != memos.EMPTY:
+            changed["memo"] = self.memo(op.memo, place)
+        if isinstance(op, StartRun) and op.first is not None:
+            changed["first"] = self.memos(op.first, place)
+        if isinstance(op, Append) and op.posts:
+            changed["posts"] = [
+                replace(each, start=self.memos(each.start, place)) if isinstance(each, StartChild) else each
+                for each in op.posts
+            ]
+        return replace(op, **changed) if changed else op
+
+    def memo(self, memo: bytes, place: Place) -> bytes:
+        """As lists show it: it is handed on from run to run, so it is its chain's."""
+        return self._change(memo, place._replace(run_id="", position="memo"))
 
     def _post(self, post: Post | StartChild) -> Post | StartChild:
         if isinstance(post, StartChild):

@@ -24,6 +24,7 @@ from pledger.history.sealing import MARK, NOWHERE, Place, is_sealed
 
 if TYPE_CHECKING:
     from pledger.engine.port.answers import Answer
+    from pledger.engine.port.filters import Labels
     from pledger.engine.port.lanes import Bounds, Claim, Served
     from pledger.engine.port.operations import Operation
     from pledger.engine.port.records import (
@@ -79,7 +80,7 @@ class SealedStore:
                 or operation.unwritten
                 or operation.pieces
                 or operation.successor
-                or (self._vault.has_codecs and (operation.posts or operation.report is not None))
+                or (self._vault.has_codecs and (operation.posts or operation.report is not None or operation.memo))
             ):
                 break
         else:
@@ -118,7 +119,8 @@ class SealedStore:
             sealed = replace(sealed, pieces=(*operation.pieces, *pieces))
         if vault.has_codecs:
             # Without pieces: they would be those of the sender, and may be gone before the other run has read them.
-            sealed = Pass(work.seal_whole, lambda _: True).for_others(sealed, place)
+            whole = Pass(work.seal_whole, lambda _: True)
+            sealed = whole.memos(whole.for_others(sealed, place), place)
         return sealed
 
     def _settled(self, batch: Sequence[Operation], done: asyncio.Future[list[Answer]]) -> None:
@@ -134,7 +136,8 @@ class SealedStore:
     def _whole(self, operation: Any, place: Place) -> Any:
         if not self._vault.has_codecs:
             return operation
-        return Pass(Sealing(self._vault).seal_whole, lambda _: True).operation(operation, place)
+        whole = Pass(Sealing(self._vault).seal_whole, lambda _: True)
+        return whole.memos(whole.operation(operation, place), place)
 
     def transaction(self, url: str | None = None, *, open_max_s: float | None = None) -> Any:
         inner = self._inner.transaction(url, open_max_s=open_max_s)
@@ -248,6 +251,24 @@ class SealedStore:
             [row, *_] = await self._inner.chain_runs([chain_key])
             place = _place_of(row)
         return await self._opened(found, lambda message, using: using.message(message, place), strict=False)
+
+    async def read_labels(self, run_keys: Sequence[int]) -> dict[int, Labels]:
+        found = await self._inner.read_labels(run_keys)
+        sealed = [run_key for run_key, labels in found.items() if labels.memo is not None and is_sealed(labels.memo)]
+        places = {run_key: await self._place(run_key) for run_key in sealed}
+
+        def opened(run_key: int, using: Pass) -> int:
+            labels = found[run_key]
+            assert labels.memo is not None
+            found[run_key] = replace(labels, memo=using.memo(labels.memo, places[run_key]))
+            return run_key
+
+        await self._opened(sealed, opened, strict=False)
+        # One that cannot be opened is shown as none: the list is of the others too.
+        return {
+            run_key: replace(labels, memo=None) if labels.memo is not None and is_sealed(labels.memo) else labels
+            for run_key, labels in found.items()
+        }
 
     async def read_attempts(self, run_key: int) -> list[AttemptRecord]:
         found = await self._inner.read_attempts(run_key)

@@ -9,10 +9,14 @@ from pledger import errors
 from pledger.engine.port.answers import Answer, Started
 from pledger.engine.port.operations import StartRun
 from pledger.engine.port.records import RunRow
+from pledger.history import memos
+from pledger.history.attributes import AttributeRecord, records_of
 from pledger.history.events import RunStarted, SignalReceived, UpdateAccepted
 from pledger.machine.identity import RunIdentity
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pledger.engine.connection import Connection
 
 
@@ -25,6 +29,32 @@ def check_known(connection: Connection, name: str, task_queue: str) -> None:
             f"the worker of task queue {task_queue!r} in this process does not know the workflow {name!r}; "
             f"it knows: {known}. Add it to Worker(workflows=[...]), or name the queue of the worker that has it"
         )
+
+
+async def read_labels(
+    connection: Connection, attributes: object, memo: object, what: str
+) -> tuple[tuple[AttributeRecord, ...] | None, bytes | None]:
+    """The search attributes and the memo of a start, as they are kept. what: names the memo. Raises as `records_of`,
+    `memos.encode` and `check_kinds`."""
+    records = records_of(attributes)
+    if records:
+        await check_kinds(connection, records)
+    return records or None, None if memo is None else memos.encode(memo, what, connection.payload_bytes_max)
+
+
+async def check_kinds(connection: Connection, records: Sequence[AttributeRecord]) -> None:
+    """Raises UsageError for a search attribute that other runs have with another kind: a filter could not tell what its
+    value is to be compared with."""
+    known = connection.attribute_kinds
+    if any(known.get(each.name) != each.kind for each in records):
+        known.clear()
+        known.update(await connection.store.attribute_kinds(connection.namespace))
+    for each in records:
+        if known.setdefault(each.name, each.kind) != each.kind:
+            raise errors.UsageError(
+                f"the search attribute {each.name!r} is of kind {known[each.name]} in this namespace, and {each.kind} "
+                f"here; use SearchAttributeKey.for_{known[each.name]}({each.name!r}), or another name"
+            )
 
 
 async def start(

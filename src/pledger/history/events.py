@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from pledger.history.attributes import AttributeRecord
 from pledger.history.failures import Failure
 from pledger.history.placement import Placement
 from pledger.history.retry import RetryPolicyRecord
@@ -49,7 +50,8 @@ class RunStarted(Event, tag=1, frozen=True):
     args: the arguments as one JSON array. seed: feeds every draw of the run, and its successors' after a reset.
     deadline_ms: when the run times out, or None. placement: of its activities, where they state none; in exported
     histories it is called `priority`. owner: who answers for it, a person or a team. link: of a run that goes on for
-    another one. parent: of a child. headers: what interceptors of the client had to say, or None.
+    another one. parent: of a child. headers: what interceptors of the client had to say, or None. search_attributes: by
+    which it is found. memo: JSON object, for people.
     """
 
     workflow_type: str
@@ -62,6 +64,8 @@ class RunStarted(Event, tag=1, frozen=True):
     link: ChainLink | None = None
     parent: Parent | None = None
     headers: dict[str, str] | None = None
+    search_attributes: tuple[AttributeRecord, ...] | None = None
+    memo: bytes | None = None
 
 
 class ActivityCompleted(Event, tag=2, frozen=True):
@@ -268,7 +272,8 @@ class EndPhase(Event, tag=62, frozen=True):
 class StartChild(Event, tag=51, frozen=True):
     """args: JSON array. parent_close_policy: what becomes of it when the run ends before it: "terminate",
     "request_cancel" or "abandon". cancellation: what a cancellation of its handle does, as in
-    `ChildWorkflowCancellationType`. timeout_ms: from its start. reuse: an `IdReusePolicy`, by its value."""
+    `ChildWorkflowCancellationType`. timeout_ms: from its start. reuse: an `IdReusePolicy`, by its value.
+    search_attributes, memo: as in RunStarted."""
 
     workflow_type: str
     args: bytes
@@ -280,6 +285,8 @@ class StartChild(Event, tag=51, frozen=True):
     reuse: str = "reject_duplicate"
     placement: Placement | None = None
     owner: str | None = None
+    search_attributes: tuple[AttributeRecord, ...] | None = None
+    memo: bytes | None = None
 
 
 class CancelChild(Event, tag=52, frozen=True):
@@ -316,6 +323,18 @@ class CompleteUpdate(Event, tag=26, frozen=True):
     update_id: str
     result: bytes | None = None
     failure: Failure | None = None
+
+
+class UpsertSearchAttributes(Event, tag=71, frozen=True):
+    """What the code changed in one activation, by name; one without a value is taken away."""
+
+    attributes: tuple[AttributeRecord, ...]
+
+
+class UpsertMemo(Event, tag=72, frozen=True):
+    """memo: JSON object of what the code changed in one activation; null takes a value away."""
+
+    memo: bytes
 
 
 class CompleteRun(Event, tag=31, frozen=True):
@@ -377,6 +396,8 @@ Command: TypeAlias = (
     | SendSignal
     | SendCancel
     | CompleteUpdate
+    | UpsertSearchAttributes
+    | UpsertMemo
     | CompleteRun
     | FailRun
     | CancelRun
@@ -398,6 +419,8 @@ PAST_TENSE: dict[type[Event], str] = {
     SendSignal: "SignalSent",
     SendCancel: "CancelSent",
     CompleteUpdate: "UpdateCompleted",
+    UpsertSearchAttributes: "SearchAttributesUpserted",
+    UpsertMemo: "MemoUpserted",
     CompleteRun: "RunCompleted",
     FailRun: "RunFailed",
     CancelRun: "RunCancelled",

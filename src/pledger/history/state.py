@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from pledger.history import events, resets
+from pledger.history import events, memos, resets
+from pledger.history.attributes import AttributeRecord, merged
 from pledger.history.events import Event
 from pledger.history.failures import Failure
 from pledger.history.transition import Transition
@@ -88,6 +89,7 @@ class RunState:
     where it took over from other runs, the newest last.
     phases: those that are not over, the outermost first.
     updates: all that were accepted, by their ids.
+    search_attributes: by name. memo: the JSON of each value, by name.
     activities_done, activities_failed, signals, timers_fired: counts. just_ended: activities whose outcome came in the
     newest transition. parent: of a child. children: those that it waits for. children_started, children_done,
     children_failed: counts.
@@ -111,6 +113,8 @@ class RunState:
     phases: dict[int, OpenPhase] = field(default_factory=dict)
     patches: set[str] = field(default_factory=set)
     updates: dict[str, Update] = field(default_factory=dict)
+    search_attributes: dict[str, AttributeRecord] = field(default_factory=dict)
+    memo: dict[str, bytes] = field(default_factory=dict)
     cancel_requests: list[events.CancelRequested] = field(default_factory=list)
     codes: list[str] = field(default_factory=list)
     last_event: int = 0
@@ -165,6 +169,8 @@ def _started(state: RunState, event: events.RunStarted) -> None:
     state.workflow_type, state.args, state.started_ms = event.workflow_type, event.args, state.last_ms
     state.deadline_ms, state.owner, state.link = event.deadline_ms, event.owner, event.link
     state.parent = event.parent
+    state.search_attributes = merged({}, event.search_attributes or ())
+    state.memo = memos.read(event.memo)
 
 
 def _scheduled(state: RunState, event: events.ScheduleActivity) -> None:
@@ -295,6 +301,14 @@ def _reset(state: RunState, event: events.RunReset) -> None:
         pending.scheduled_ms = state.last_ms
 
 
+def _upsert_attributes(state: RunState, event: events.UpsertSearchAttributes) -> None:
+    state.search_attributes = merged(state.search_attributes, event.attributes)
+
+
+def _upsert_memo(state: RunState, event: events.UpsertMemo) -> None:
+    state.memo = memos.merged(state.memo, memos.read(event.memo))
+
+
 def _close(state: RunState, status: Status) -> None:
     state.status, state.closed_ms = status, state.last_ms
     state.activities.clear()
@@ -362,6 +376,8 @@ _APPLY: dict[type[Event], Callable[[RunState, Any], None]] = {
     events.CancelChild: _child_cancel,
     events.SendSignal: _sent,
     events.SendCancel: _sent,
+    events.UpsertSearchAttributes: _upsert_attributes,
+    events.UpsertMemo: _upsert_memo,
     events.CompleteRun: _complete,
     events.FailRun: _fail,
     events.CancelRun: _cancelled,

@@ -9,18 +9,19 @@ import functools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, get_args
+from typing import Any, Final, get_args, get_origin
 
 import msgspec
 
 from pledger.errors import PayloadError
 from pledger.history import events
+from pledger.history.attributes import AttributeRecord
 from pledger.history.events import Event
 from pledger.history.times import utc
 from pledger.history.transition import FORMAT, Transition
 
 #: Fields whose bytes are JSON.
-_JSON_FIELDS: Final = frozenset({"args", "result", "details"})
+_JSON_FIELDS: Final = frozenset({"args", "result", "details", "memo"})
 _BY_NAME: Final = {cls.__name__: cls for cls in (*get_args(events.Input), *get_args(events.Command))}
 
 
@@ -65,7 +66,10 @@ def _plain(name: str, value: Any) -> Any:
     if isinstance(value, msgspec.Struct):
         fields = {each: _plain(each, field) for each, field in _named(value)}
         return {each: found for each, found in fields.items() if found is not None}
-    return list(value) if isinstance(value, tuple) else value
+    if isinstance(value, tuple):
+        named = [each for each in value if isinstance(each, AttributeRecord)]
+        return {each.name: each.value for each in named} if named else list(value)
+    return value
 
 
 def export(transitions: Iterable[Transition], run: dict[str, Any] | None = None) -> bytes:
@@ -177,6 +181,8 @@ def _takes_bytes(hint: Any) -> bool:
 
 
 def _nested(hint: Any) -> Any:
+    if get_origin(hint) is tuple:
+        return None  # an array of records is one already
     for each in (hint, *getattr(hint, "__args__", ())):
         if isinstance(each, type) and issubclass(each, msgspec.Struct):
             return each

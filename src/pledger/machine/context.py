@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from pledger.machine.draws import Draws
     from pledger.machine.handlers import Handler, Kind
     from pledger.machine.interception import WorkflowOutboundInterceptor
+    from pledger.machine.labels import Labels
     from pledger.machine.machine import Machine
 
 
@@ -134,6 +135,7 @@ class RunContext:
     stage: the phase that `workflow.set_phase` has begun, which the next one ends.
     late: phases that begin or end here, and not in the history: they are recorded by the next activation that is live.
     reset: where the run took over from another one, last; past: what that had done beyond the point; None without one.
+    labels: its search attributes and its memo, where it has any. timed_phases: where those began that have a deadline.
     left: async generators that the collector found, to be closed in the next activation. handlers: the tasks of async
     handlers, each with what it handles. own_handlers: those that the code has set, by kind and name (None: a dynamic
     one), None where it has taken one away; None as long as it has set none. machine: what the run lives in. family:
@@ -182,6 +184,8 @@ class RunContext:
         self.cancel_reason: str | None = None
         self.reset: events.RunReset | None = None
         self.past: Past | None = None
+        self.labels: Labels | None = None
+        self.timed_phases: set[int] = set()
         self._condition_ordinal = 0
         self._refused = 0
 

@@ -13,7 +13,8 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pledger import errors
-from pledger.history import events, failures, payloads
+from pledger.history import events, failures, memos, payloads
+from pledger.history.attributes import records_of
 from pledger.history.calls import encode_call
 from pledger.history.names import check_id, clean
 from pledger.history.placement import Priority, place
@@ -279,6 +280,8 @@ def start_child(
     priority: Priority | None,
     result_type: Any,
     caller: str,
+    search_attributes: object = (),
+    memo: object = None,
 ) -> ChildStart[Any]:
     """Start a child. caller: the function that asks, which the id is drawn for where none is given."""
     definition = None if isinstance(workflow, str) else WorkflowDefinition.of(workflow)
@@ -320,6 +323,8 @@ def start_child(
         id_reuse_policy.value,
         place(context.priority if priority is None else priority.over(context.priority)),
         context.owner if definition is None or definition.owner is None else definition.owner,
+        records_of(search_attributes) or None,
+        None if memo is None else memos.encode(memo, f"the memo of {what}", context.payload_bytes_max),
     )
     if definition is None:
         decode: Callable[[bytes], Any] = lambda data: payloads.decode(data, result_type)  # noqa: E731

@@ -19,7 +19,8 @@ from contextvars import Context
 from typing import Any, Final
 
 from pledger import errors
-from pledger.history import events, failures, payloads, resets
+from pledger.history import events, failures, memos, payloads, resets
+from pledger.history.attributes import AttributeRecord
 from pledger.history.events import Command, Input
 from pledger.history.transition import Transition, encode
 from pledger.machine import family, guards, interception, queries, replay, sealing, signals, updates
@@ -28,6 +29,7 @@ from pledger.machine.definitions import WorkflowDefinition
 from pledger.machine.generators import stage
 from pledger.machine.identity import RunIdentity
 from pledger.machine.interception import WorkflowInboundInterceptor
+from pledger.machine.labels import Labels
 from pledger.machine.leaving import close_all
 from pledger.machine.loop import WorkflowTask
 
@@ -240,6 +242,8 @@ class Machine:
         context.owner, context.parent = owner, parent
         if placement is not None:
             context.priority = placement.priority_stated()
+        if type(started) is events.RunStarted and (started.search_attributes or started.memo is not None):
+            context.labels = Labels(context, started.search_attributes or (), started.memo)
         return context
 
     @contextlib.contextmanager
@@ -407,6 +411,18 @@ class Machine:
         """Whether something of the run is in flight that will end by itself: an activity, or a handler."""
         context = self.context
         return bool(context.activities or context.handlers_at_work())
+
+    def is_timed(self, begun_event_id: int) -> bool:
+        """Whether the phase that began there had a deadline."""
+        return begun_event_id in self.context.timed_phases
+
+    def sealed_labels(self) -> tuple[tuple[AttributeRecord, ...] | None, bytes | None]:
+        """The search attributes and the memo, as they are recorded; None for none."""
+        labels = self.context.labels
+        if labels is None:
+            return None, None
+        memo = memos.written(labels.sealed_memo) if labels.sealed_memo else None
+        return tuple(labels.sealed_attributes.values()) or None, memo
 
     def awaits(self, event_id: int) -> bool:
         return self._context is not None and event_id in self._context.activities

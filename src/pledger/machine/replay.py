@@ -52,6 +52,8 @@ def what_it_is(command: Command) -> Hashable:  # noqa: C901, PLR0912 - a case fo
         case events.CompleteUpdate():
             failed = None if command.failure is None else command.failure.type
             return ("update", command.update_id, command.result, failed)
+        case events.UpsertSearchAttributes() | events.UpsertMemo():
+            return command
         case events.CompleteRun():
             return ("complete", command.result)
         case events.FailRun():
@@ -81,6 +83,8 @@ def kind_and_name(command: Command) -> Hashable:  # noqa: C901 - a case for each
             return ("cancel workflow",)
         case events.CompleteUpdate():
             return ("update", command.update_id)
+        case events.UpsertSearchAttributes() | events.UpsertMemo():
+            return type(command)
         case events.CompleteRun():
             return ("complete",)
         case events.FailRun():
@@ -121,6 +125,8 @@ def in_words(command: Command) -> str:  # noqa: C901, PLR0912 - a line for each 
             return f"{name} {command.update_id!r}"
         case events.CompleteUpdate(failure=failures.Failure() as failure):
             return f"{name} {command.update_id!r} with {failure.type}"
+        case events.UpsertSearchAttributes():
+            return f"{name} {', '.join(each.name for each in command.attributes)}"
         case events.FailRun() | events.CancelRun():
             return f"{name} with {command.failure.type}"
         case events.ContinueAsNew():
@@ -264,6 +270,10 @@ def _with_values(command: Command) -> str:
             return f"{in_words(command)} with {_text(command.args)}"
         case events.CompleteRun() | events.CompleteUpdate(result=bytes()):
             return f"{in_words(command)} with {_text(command.result or b'')}"
+        case events.UpsertSearchAttributes():
+            return f"{in_words(command)} with {[each.value for each in command.attributes]!r}"[:VALUE_MAX]
+        case events.UpsertMemo():
+            return f"{in_words(command)} with {_text(command.memo)}"
         case _:
             return in_words(command)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pledger.history import events
 from pledger.machine import closing, replay
@@ -26,6 +26,18 @@ if TYPE_CHECKING:
     from pledger.machine.machine import Machine
 
 
+#: What a run that ends has still said of itself.
+_KEPT: Final = (
+    events.RecordPatch,
+    events.CompleteUpdate,
+    events.SendSignal,
+    events.SendCancel,
+    events.CancelChild,
+    events.UpsertSearchAttributes,
+    events.UpsertMemo,
+)
+
+
 def seal(machine: Machine, context: RunContext, main: asyncio.Task[Any] | None, first_event_id: int) -> list[Command]:
     """The commands of a live activation that is over, in the order of their event ids. main: the task of its code."""
     asked: Sequence[Asked] = _asked(machine, context, main)
@@ -38,6 +50,8 @@ def seal(machine: Machine, context: RunContext, main: asyncio.Task[Any] | None, 
     for event_id, one in enumerate(asked, first_event_id):
         if one.waiter is not None:
             _file(machine, context, one.waiter, event_id, commands[event_id - first_event_id])
+    if context.labels is not None:
+        context.labels.seal(commands, continues=bool(machine.unrecorded))
     return commands
 
 
@@ -125,9 +139,7 @@ def _kept(machine: Machine, context: RunContext, asked: list[Asked]) -> list[Ask
 def _outlives(command: Command) -> bool:
     if isinstance(command, events.StartChild):
         return command.parent_close_policy == ParentClosePolicy.ABANDON.value
-    return isinstance(
-        command, events.RecordPatch | events.CompleteUpdate | events.SendSignal | events.SendCancel | events.CancelChild
-    )
+    return isinstance(command, _KEPT)
 
 
 def _match(
@@ -164,6 +176,9 @@ def _file_all(
         elif type(one.command) is events.BeginPhase:
             # The code does not name this phase any more: it is over once somebody can record that.
             context.late.append(Asked(events.EndPhase(event_id), None, ()))
+            context.timed_phases.add(event_id)
+    if context.labels is not None:
+        context.labels.seal(commands, continues=bool(machine.unrecorded))
 
 
 def _file(
@@ -183,6 +198,8 @@ def _file(
     elif isinstance(waiter, PhaseMark):
         waiter.event_id = event_id
         waiter.asked = None
+        if isinstance(command, events.BeginPhase) and command.deadline_ms is not None:
+            context.timed_phases.add(event_id)
     elif not isinstance(waiter, LoopTimer):
         waiter.recorded(event_id, command)  # type: ignore[arg-type] # that of its own kind, as it was matched
     else:

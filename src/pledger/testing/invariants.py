@@ -13,9 +13,11 @@ from pledger import errors
 from pledger.client import History
 from pledger.engine import blocks
 from pledger.engine.loading import identity_of
+from pledger.engine.port.filters import attribute_of
 from pledger.engine.port.posts import notice_id
-from pledger.history import chains, events, payloads, transition
+from pledger.history import chains, events, memos, payloads, transition
 from pledger.history.sealing import is_sealed
+from pledger.history.state import RunState
 from pledger.testing.opening import plain_history
 from pledger.testing.replaying import replay
 
@@ -361,6 +363,44 @@ def every_piece_is_used(sim: Judged) -> list[str]:
     return found
 
 
+def every_label_is_as_recorded(sim: Judged) -> list[str]:
+    """What lists go by and show of a run, its search attributes and its memo, is what its history says."""
+    found: list[str] = []
+    for run_key, row in sim.state.runs.items():
+        if row.is_forgotten or row.last_event == 0:
+            continue
+        sim.auditor.checks("labels and history agree")
+        recorded = sim.auditor.records.by_run[run_key].state
+        told = {name: attribute_of(each) for name, each in recorded.search_attributes.items()}
+        if (kept := sim.state.attributes.get(run_key, {})) != told:
+            found.append(f"labels and history agree: {row.workflow_id} has {kept} in its rows, {told} in its history")
+        written = sim.state.memos.get(run_key)
+        if (memo := memos.read(written)) != recorded.memo and not is_sealed(written or b""):
+            found.append(f"labels and history agree: the memo of {row.workflow_id} is {memo}, not {recorded.memo}")
+        if row.status == "running":
+            found += _terms_disagree(sim, run_key, row, recorded)
+    return found
+
+
+def _terms_disagree(sim: Judged, run_key: int, row: RunRow, recorded: RunState) -> list[str]:
+    """Who answers for an open run, by when it is to be over, and by when its phases are."""
+    found: list[str] = []
+    link = sim.state.resets.get(run_key)
+    is_taken_up = link is None or any(each.base_run_id == link.base_run_id for each in recorded.resets)
+    said = (recorded.owner, recorded.deadline_ms)
+    if is_taken_up and (kept := sim.state.terms.get(run_key, (None, None))) != said:
+        found.append(f"labels and history agree: {row.workflow_id} has {kept} in its row, {said} in its history")
+    timed = {
+        event_id: each.begun.deadline_ms
+        for event_id, each in recorded.phases.items()
+        if each.begun.deadline_ms is not None
+    }
+    told = {event_id: each.deadline_ms for event_id, each in sim.state.phases.get(run_key, {}).items()}
+    if told != timed:
+        found.append(f"labels and history agree: {row.workflow_id} is in {told} by its rows, {timed} by its history")
+    return found
+
+
 def nothing_is_left(sim: Judged) -> list[str]:
     """A closed run leaves no work behind: no task, no wake-up, no waiting message; no session outlives its process."""
     state = sim.state
@@ -442,5 +482,6 @@ ALL: Final[tuple[Callable[[Judged], Sequence[str]], ...]] = (
     every_damage_is_found,
     every_history_replays,
     every_piece_is_used,
+    every_label_is_as_recorded,
     nothing_is_left,
 )

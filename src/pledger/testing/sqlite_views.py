@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
+from pledger.engine.port.filters import attribute_of
 from pledger.engine.port.pauses import Pause
 from pledger.engine.port.records import AttemptRecord, Message, Request, ResetRow, RunRow, SessionRow, TaskRow
 from pledger.history.transition import StoredTransition
+from pledger.store.labels import grouped
 from pledger.store.memory import State
 from pledger.store.memory.state import Link
 from pledger.store.sqlfiles import load_queries
@@ -38,6 +40,16 @@ _RESETS: Final = (
 _PAUSES: Final = (
     "SELECT pause_key, namespace, kind, name, run_key, workflow_id, reason, paused_by, paused_ms, rate, backlog, "
     "released, tokens, filled_ms FROM pledger_pause ORDER BY pause_key"
+)
+_ATTRIBUTES: Final = (
+    "SELECT run_key, name, kind, words, whole, real FROM pledger_attribute ORDER BY run_key, name, position"
+)
+_PHASES: Final = (
+    "SELECT run_key, event_id, kind, name, owner, deadline_ms FROM pledger_phase ORDER BY run_key, deadline_ms"
+)
+_TERMS: Final = (
+    "SELECT run.run_key, memo.memo, run.answers_for, run.deadline_ms, 0, 0 "
+    "FROM pledger_run AS run LEFT JOIN pledger_memo AS memo USING (run_key)"
 )
 
 _CHILDREN: Final = (
@@ -139,6 +151,7 @@ def read_state(rows: Query, clock: Callable[[], int]) -> State:
         _read_runs(state, rows)
         _read_messages(state, rows)
         _read_tasks(state, rows)
+        _read_labels(state, rows)
         state.sessions = {row[0]: SessionRow(*row) for row in rows(_SESSIONS, ())}
         state.leftovers = {run_key for (run_key,) in rows("SELECT run_key FROM pledger_leftover", ())}
         state.wakes = {run_key for (run_key,) in rows("SELECT run_key FROM pledger_wake", ())}
@@ -172,6 +185,17 @@ def _read_runs(state: State, rows: Query) -> None:
             state.open_runs.add(run.run_key)
     for run_key, *fields in rows(_HISTORIES, ()):
         state.histories[run_key].append(StoredTransition(*fields))
+
+
+def _read_labels(state: State, rows: Query) -> None:
+    for run_key, labels in grouped(rows(_ATTRIBUTES, ()), rows(_PHASES, ()), rows(_TERMS, ())).items():
+        if labels.attributes:
+            state.attributes[run_key] = {each.name: attribute_of(each) for each in labels.attributes}
+        if labels.memo is not None:
+            state.memos[run_key] = labels.memo
+        state.terms[run_key] = labels.answers_for, labels.deadline_ms
+        if labels.phases:
+            state.phases[run_key] = {each.event_id: each for each in labels.phases}
 
 
 def _read_messages(state: State, rows: Query) -> None:

@@ -23,6 +23,8 @@ READS: Final = frozenset(
         "read_last_transitions",
         "list_runs",
         "count_runs",
+        "read_labels",
+        "attribute_kinds",
         "read_inbox",
         "read_message",
         "read_undelivered",

@@ -11,6 +11,7 @@ from tests.simulation.reverts import (
     of_dependencies,
     of_families,
     of_held_rows,
+    of_labels,
     of_pauses,
     of_pieces,
     of_queues,
@@ -42,4 +43,5 @@ EVERY = [
     *of_chains.REVERTS,
     *of_families.REVERTS,
     *of_resets.REVERTS,
+    *of_labels.REVERTS,
 ]

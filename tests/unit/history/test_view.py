@@ -9,6 +9,7 @@ import pytest
 
 from pledger.errors import PayloadError
 from pledger.history import events, view
+from pledger.history.attributes import AttributeRecord
 from pledger.history.events import ActivityOptions
 from pledger.history.failures import Failure
 from pledger.history.placement import Placement
@@ -55,6 +56,10 @@ TRANSITIONS = (
             events.ScheduleActivity("ship", b"[]", ActivityOptions()),
             events.StartTimer(500, 1_500),
             events.RecordPatch("new"),
+            events.UpsertSearchAttributes(
+                (AttributeRecord("amount", "int", 7), AttributeRecord("tags", "keyword_list", ("a",)))
+            ),
+            events.UpsertMemo(b'{"note":1.10}'),
         ),
     ),
     Transition(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from pledger.engine.port.filters import EVERY
 from pledger.errors import UsageError
 from pledger.store import has_ledger, open_store
 from pledger.store.memory import MemoryStore
@@ -76,10 +77,10 @@ async def test_memory_ledgers_are_shared_by_name_while_one_is_open() -> None:
     run = await ownerless_run(one)
     await one.close()
     assert await two.read_run(run.run_key) == run
-    assert await other.count_runs("default", []) == 0
+    assert await other.count_runs("default", EVERY) == 0
     await two.close()
     fresh = await open_store("memory://a")
-    assert await fresh.count_runs("default", []) == 0
+    assert await fresh.count_runs("default", EVERY) == 0
     await fresh.close()
     await other.close()
 
@@ -87,7 +88,7 @@ async def test_memory_ledgers_are_shared_by_name_while_one_is_open() -> None:
 async def test_nameless_memory_ledgers_are_private() -> None:
     one, two = await open_store("memory://"), await open_store("memory://")
     await ownerless_run(one)
-    assert await two.count_runs("default", []) == 0
+    assert await two.count_runs("default", EVERY) == 0
 
 
 async def test_a_named_memory_ledger_outlives_a_kill() -> None:

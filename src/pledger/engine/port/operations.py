@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 
+from pledger.engine.port.filters import Attribute, PhaseRow
 from pledger.engine.port.records import RESET_NAME, AttemptRecord, Piece, Record, RunStatus, TaskRow
 from pledger.history.reuse import IdReusePolicy
 from pledger.history.transition import StoredTransition
@@ -40,7 +41,8 @@ class Successor(Record, frozen=True):
 
     started: an encoded RunStarted, its first message; name: that of this message, see `with_first`. It takes over the
     digest of the input that its chain was started with, so that a start of the same input finds it; the pauses that
-    hold its predecessor singly; and its doubts after a loss.
+    hold its predecessor singly; its doubts after a loss; its search attributes and its memo; and who answers for it.
+    deadline_ms: of RunStarted.
     """
 
     run_id: str
@@ -48,11 +50,12 @@ class Successor(Record, frozen=True):
     task_queue: str
     started: bytes
     name: str = ""
+    deadline_ms: int | None = None
 
     def with_first(self, inputs: bytes) -> Successor:
         """The same that is given more than its start, before all that waits in the inbox. inputs: encoded, as those of
         a run that was reset; the start is the first of them."""
-        return Successor(self.run_id, self.workflow_type, self.task_queue, inputs, RESET_NAME)
+        return Successor(self.run_id, self.workflow_type, self.task_queue, inputs, RESET_NAME, self.deadline_ms)
 
 
 class Append(Write):
@@ -68,6 +71,9 @@ class Append(Write):
     gets, which has no event id yet; a run without a parent has nobody to tell. report_to: the parent, as far as the run
     knows it. has_dependants: children that are not to outlive a run that closes may be open. parent: of a run with a
     report, (run_key, event_id, run_id), filled in by a store that has to know before it locks. See `posts`.
+    attributes: those that changed; memo: the whole of it, where it did. terms: (answers_for, deadline_ms), where the
+    worker's code says what the start did not. phases: those that begin and have a deadline; phases_over: the events
+    where such began that are over.
     """
 
     run_key: int
@@ -90,6 +96,11 @@ class Append(Write):
     report_to: Parent | None = None
     has_dependants: bool = False
     parent: tuple[int, int, str] | None = None
+    attributes: Sequence[Attribute] = ()
+    memo: bytes | None = None
+    terms: tuple[str | None, int | None] | None = None
+    phases: Sequence[PhaseRow] = ()
+    phases_over: Sequence[int] = ()
 
 
 class FirstMessage(Write):
@@ -109,6 +120,7 @@ class StartRun(Write):
     Existing, or LOST when the owner's session has ended: nobody would ever take the run from it.
     beside: of a run without an owner, its second message; with one, it is in the first transition. Where there is no
     new run nothing is sent.
+    attributes, memo: what it starts with, also where `first` changes it. answers_for, deadline_ms: of RunStarted.
     """
 
     namespace: str
@@ -124,6 +136,10 @@ class StartRun(Write):
     owner: int | None = None
     first: Append | None = None
     beside: FirstMessage | None = None
+    attributes: Sequence[Attribute] = ()
+    memo: bytes | None = None
+    answers_for: str | None = None
+    deadline_ms: int | None = None
 
 
 class Release(Write):
@@ -311,7 +327,8 @@ class ResetRun(Write):
 
     run_id: the new run's. inputs: encoded, what it is given first, see `transition.decode_inputs`. tasks: rows of what
     is pending there; their run_key is filled in by the store. revive: signals that came too late for the chain's runs
-    wait again. base_run_id, event_id, how, reason, by: as in RunReset, for those who look.
+    wait again. base_run_id, event_id, how, reason, by: as in RunReset, for those who look. attributes, memo,
+    answers_for, phases: what the history says there; deadline_ms: the new run's.
 
     Messages that wait are the chain's: the new run gets them.
     """
@@ -337,6 +354,11 @@ class ResetRun(Write):
     how: str
     reason: str
     by: str
+    attributes: Sequence[Attribute] = ()
+    memo: bytes | None = None
+    answers_for: str | None = None
+    deadline_ms: int | None = None
+    phases: Sequence[PhaseRow] = ()
 
 
 Operation: TypeAlias = (

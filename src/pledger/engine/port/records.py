@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -142,6 +142,10 @@ class TaskRow(Record, frozen=True):
     cancel_requested: bool = False
     lane: str | None = None
     weight: float = 1.0
+
+
+#: Where the attempt log has the warnings of a history that grows: the event of the start, which has no attempts.
+GROWTH_EVENT: Final = 1
 
 
 class AttemptRecord(Record, frozen=True):
@@ -306,24 +310,3 @@ class Piece(Record, frozen=True):
 
     name: bytes
     body: bytes
-
-
-class Condition(Record, frozen=True):
-    """One comparison of a list filter, parsed and checked: column is one of LIST_COLUMNS, operator one of
-    = != < <= > >= in. `in` has a tuple as value. Columns that are None meet only `!=`; `blocked` is True or False."""
-
-    column: str
-    operator: str
-    value: Any
-
-
-LIST_COLUMNS: Final = (
-    "workflow_id",
-    "run_id",
-    "workflow_type",
-    "task_queue",
-    "status",
-    "started_ms",
-    "closed_ms",
-    "blocked",
-)

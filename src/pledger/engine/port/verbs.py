@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from pledger.engine.port.answers import Answer
 from pledger.engine.port.dependencies import Dependencies
+from pledger.engine.port.filters import Filter, Labels, Order
 from pledger.engine.port.lanes import Bounds, Claim, Served
 from pledger.engine.port.operations import Operation
 from pledger.engine.port.pauses import Pauses
@@ -15,7 +16,6 @@ from pledger.engine.port.pieces import Pieces
 from pledger.engine.port.posts import Families
 from pledger.engine.port.records import (
     AttemptRecord,
-    Condition,
     LimitRow,
     Mail,
     Message,
@@ -79,17 +79,23 @@ class Ledger(Protocol):
         """The newest two, in order: the checksum of the last one covers that of the one before."""
         ...
 
-    async def list_runs(
-        self, namespace: str, where: Sequence[Condition], limit: int, before_key: int | None = None
-    ) -> list[RunRow]:
-        """Runs that meet every condition, newest first, at most `limit`; `before_key` pages on: run_keys below it."""
+    async def list_runs(self, namespace: str, where: Filter, limit: int, order: Sequence[Order] = ()) -> list[RunRow]:
+        """The first at most `limit` runs that meet the filter, in this order; the newest first where there is none."""
         ...
 
     async def read_resets(self, run_key: int) -> list[ResetRow]:
         """Where the run goes on from another one, and which go on from it; the oldest first."""
         ...
 
-    async def count_runs(self, namespace: str, where: Sequence[Condition]) -> int: ...
+    async def count_runs(self, namespace: str, where: Filter) -> int: ...
+
+    async def read_labels(self, run_keys: Sequence[int]) -> dict[int, Labels]:
+        """Of those runs that are there."""
+        ...
+
+    async def attribute_kinds(self, namespace: str) -> list[tuple[str, str]]:
+        """The (name, kind) of every search attribute that some run of the namespace has, in order."""
+        ...
 
 
 class Mailbox(Protocol):

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import operator
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
@@ -20,9 +18,9 @@ from pledger.engine.port.operations import (
     Successor,
     Terminate,
 )
-from pledger.engine.port.records import START_ID, Condition, Message, RunRow, RunStatus
+from pledger.engine.port.records import START_ID, Message, RunRow, RunStatus
 from pledger.history.transition import CHAIN_START, StoredTransition
-from pledger.store.memory import families, mailbox, pauses, tasks
+from pledger.store.memory import families, labels, mailbox, pauses, tasks
 from pledger.store.memory.state import State
 
 # Operations -----------------------------------------------------------------------------------------------------------
@@ -64,6 +62,8 @@ def start_run(state: State, op: StartRun) -> Answer:
     state.newest.setdefault((op.namespace, op.workflow_id), []).append(run_key)
     state.histories[run_key] = []
     state.inboxes[chain_key] = {}
+    state.terms[run_key] = op.answers_for, op.deadline_ms
+    labels.write(state, run_key, op.attributes, op.memo)
     if op.owner is None:
         state.news = True
         start = Message(next(state.keys), "start", START_ID, "", op.started, op.started_ms)
@@ -94,6 +94,8 @@ def append(state: State, op: Append) -> Answer:
     state.runs[op.run_key] = run
     if op.posts:
         families.send_all(state, op, start_run)
+    labels.write(state, op.run_key, op.attributes, op.memo)
+    labels.write_terms(state, op)
     if op.closed is not None:
         families.part(state, run, op.report, op.time_ms, has_dependants=op.has_dependants)
         state.close_run(run, op.closed, op.time_ms)
@@ -125,6 +127,7 @@ def _succeed(state: State, run: RunRow, successor: Successor, now_ms: int) -> No
         blocked=None,
         blocked_code=None,
     )
+    labels.hand_on(state, run.run_key, run_key, successor.deadline_ms)
     state.open_runs.add(run_key)
     state.newest[run.namespace, run.workflow_id].append(run_key)
     state.histories[run_key] = []
@@ -220,44 +223,3 @@ def read_history(state: State, run_key: int, after_event: int, limit: int) -> li
     history = state.histories.get(run_key, [])
     start = bisect_right(history, after_event, key=lambda transition: transition.first_event_id)
     return history[start : start + limit]
-
-
-def list_runs(
-    state: State, namespace: str, where: Sequence[Condition], limit: int, before_key: int | None
-) -> list[RunRow]:
-    found = [
-        run
-        for run in reversed(state.runs.values())
-        if (before_key is None or run.run_key < before_key) and _meets(run, namespace, where)
-    ]
-    return found[:limit]
-
-
-def count_runs(state: State, namespace: str, where: Sequence[Condition]) -> int:
-    return sum(_meets(run, namespace, where) for run in state.runs.values())
-
-
-_COMPARE: Final[dict[str, Callable[[Any, Any], bool]]] = {
-    "=": operator.eq,
-    "!=": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-    "in": lambda value, choices: value in choices,
-}
-
-
-def _meets(run: RunRow, namespace: str, where: Sequence[Condition]) -> bool:
-    return (
-        run.namespace == namespace and not run.is_forgotten and all(_meets_one(run, condition) for condition in where)
-    )
-
-
-def _meets_one(run: RunRow, condition: Condition) -> bool:
-    value = getattr(run, condition.column)
-    if condition.column == "blocked":
-        value = value is not None
-    if value is None:
-        return condition.operator == "!="
-    return _COMPARE[condition.operator](value, condition.value)

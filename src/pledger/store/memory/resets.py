@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from pledger.engine.port.answers import Answer, Reply, Started
 from pledger.engine.port.operations import ResetRun
 from pledger.engine.port.records import RESET_NAME, START_ID, Message, ResetRow, RunRow
-from pledger.store.memory import families, ledger, mailbox, pauses, tasks
+from pledger.store.memory import families, labels, ledger, mailbox, pauses, tasks
 from pledger.store.memory.state import State
 
 
@@ -44,6 +44,10 @@ def reset_run(state: State, op: ResetRun) -> Answer:
     state.newest[op.namespace, op.workflow_id].append(run_key)
     if op.base_key in state.piece_uses:
         state.piece_uses[run_key] = set(state.piece_uses[op.base_key])
+    state.terms[run_key] = op.answers_for, op.deadline_ms
+    labels.write(state, run_key, op.attributes, op.memo)
+    if op.phases:
+        state.phases[run_key] = {each.event_id: each for each in op.phases}
     state.histories[run_key] = [each for each in state.histories[op.base_key] if each.first_event_id <= op.kept]
     _place_messages(state, op, chain_key)
     pauses.hand_on(state, op.newest_key, run_key, op.run_id)

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from pledger.engine.port.posts import NOTICE
 from pledger.engine.port.records import RunRow
 from pledger.engine.port.retention import EVENTS_MAX, Finished, Place
-from pledger.store.memory import pieces
+from pledger.store.memory import labels, pieces
 from pledger.store.memory.state import State
 
 #: Messages that no person has sent, and that nobody looks for once the run is over.
@@ -108,6 +108,7 @@ def _forget_run(state: State, run: RunRow) -> None:
     pieces.forget(state, run.run_key)
     for chain_key in state.children.pop(run.run_key, ()):
         del state.links[chain_key]
+    labels.forget(state, run.run_key)
     for key in [key for key, request in state.requests.items() if request.run_key == run.run_key]:
         del state.requests[key]
     if run.last_event > EVENTS_MAX:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from pledger.engine.port.circuit import Dependency
+from pledger.engine.port.filters import Attribute, PhaseRow
 from pledger.engine.port.lane_text import Share
 from pledger.engine.port.lanes import Slot, SlotKey
 from pledger.engine.port.pauses import Pause
@@ -64,16 +65,18 @@ class State:
     """One ledger, shared by every handle that was opened on it.
 
     open_runs: keys of the runs in `runs` that are not closed. newest: the run keys of each (namespace, workflow_id),
-    oldest first. inboxes: the messages of each chain by message_key. message_keys: which message has an id in a chain.
-    unkept: keys of messages whose id needs no memory beyond delivery. wakes: owned runs that another process wrote to.
-    tried: of runs that were blocked, the event at which that was, and the codes that failed there. queues: what limits
-    and fairness go by, of each namespace. dependencies: by name, of each namespace. leftovers: forgotten runs that
-    still have some of their history. duties: (owner, until_ms) of each chore, by namespace and name. losses: see
-    `Losses.read_losses`. resets: of runs that go on from another one, from which. pieces: by their names; piece_uses:
-    the names of those that a run uses. token_keys: the newest last. links: of children, by their chains; children: the
-    chains of each parent, in the order of their starts. partings: runs that have ended, and whose children are to be
-    seen to. news: set by a rule that writes what may concern another process: something that may be due, a run or a
-    slot that is free, an end. listeners: called with the handle that wrote, after a write that was such.
+    oldest first. inboxes: the messages of each chain by message_key. message_keys: which message has an id in a
+    chain. unkept: keys of messages whose id needs no memory beyond delivery. wakes: owned runs that another process
+    wrote to. tried: of runs that were blocked, the event at which that was, and the codes that failed there. queues:
+    what limits and fairness go by, of each namespace. dependencies: by name, of each namespace. leftovers: forgotten
+    runs that still have some of their history. attributes, memos: of runs that have any. terms: who answers for a
+    run, and its deadline. phases: those with a deadline, by where they began. duties: (owner, until_ms) of each
+    chore, by namespace and name. losses: see `Losses.read_losses`. resets: of runs that go on from another one, from
+    which. pieces: by their names; piece_uses: the names of those that a run uses. token_keys: the newest last. links:
+    of children, by their chains; children: the chains of each parent, in the order of their starts. partings: runs
+    that have ended, and whose children are to be seen to. news: set by a rule that writes what may concern another
+    process: something that may be due, a run or a slot that is free, an end. listeners: called with the handle that
+    wrote, after a write that was such.
     """
 
     clock: Callable[[], int] = system_clock
@@ -96,6 +99,10 @@ class State:
     pauses: dict[int, Pause] = field(default_factory=dict)
     tried: dict[int, tuple[int, list[str]]] = field(default_factory=dict)
     leftovers: set[int] = field(default_factory=set)
+    attributes: dict[int, dict[str, Attribute]] = field(default_factory=dict)
+    memos: dict[int, bytes] = field(default_factory=dict)
+    terms: dict[int, tuple[str | None, int | None]] = field(default_factory=dict)
+    phases: dict[int, dict[int, PhaseRow]] = field(default_factory=dict)
     duties: dict[tuple[str, str], tuple[int | None, int]] = field(default_factory=dict)
     losses: dict[int, bool] = field(default_factory=dict)
     pieces: dict[bytes, bytes] = field(default_factory=dict)

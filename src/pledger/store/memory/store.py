@@ -9,6 +9,7 @@ from typing import Any, Final
 from pledger.engine.port.answers import Answer
 from pledger.engine.port.circuit import Dependency, Tally
 from pledger.engine.port.dependencies import Ask, DependencyRows, Stated
+from pledger.engine.port.filters import Filter, Labels, Order
 from pledger.engine.port.lanes import Bounds, Claim, Served
 from pledger.engine.port.operations import (
     Append,
@@ -31,7 +32,6 @@ from pledger.engine.port.pauses import Pause, Scope
 from pledger.engine.port.posts import Child, Parting
 from pledger.engine.port.records import (
     AttemptRecord,
-    Condition,
     LimitRow,
     Mail,
     Message,
@@ -54,6 +54,7 @@ from pledger.history.transition import StoredTransition
 from pledger.store.memory import (
     dependencies,
     families,
+    labels,
     ledger,
     loads,
     losses,
@@ -153,16 +154,20 @@ class MemoryStore(MemoryHandle, MemoryTransactions):
     async def read_last_transitions(self, run_key: int) -> list[StoredTransition]:
         return await self._call(ledger.read_last_transitions, run_key)
 
-    async def list_runs(
-        self, namespace: str, where: Sequence[Condition], limit: int, before_key: int | None = None
-    ) -> list[RunRow]:
-        return await self._call(ledger.list_runs, namespace, where, limit, before_key)
+    async def list_runs(self, namespace: str, where: Filter, limit: int, order: Sequence[Order] = ()) -> list[RunRow]:
+        return await self._call(labels.list_runs, namespace, where, limit, order)
 
     async def read_resets(self, run_key: int) -> list[ResetRow]:
         return await self._call(resets.read_resets, run_key)
 
-    async def count_runs(self, namespace: str, where: Sequence[Condition]) -> int:
-        return await self._call(ledger.count_runs, namespace, where)
+    async def count_runs(self, namespace: str, where: Filter) -> int:
+        return await self._call(labels.count_runs, namespace, where)
+
+    async def read_labels(self, run_keys: Sequence[int]) -> dict[int, Labels]:
+        return await self._call(labels.read_labels, run_keys)
+
+    async def attribute_kinds(self, namespace: str) -> list[tuple[str, str]]:
+        return await self._call(labels.attribute_kinds, namespace)
 
     # Mailbox ----------------------------------------------------------------------------------------------------------
 

@@ -92,12 +92,16 @@ def _is_plain(op: Append) -> bool:
     if op.posts or op.report is not None or op.has_dependants:
         return False  # it concerns other runs
     beside = op.consumed or op.tasks or op.dropped or op.cancelled or op.unwritten or op.attempts
-    return not (beside or op.pieces or op.successor)
+    return not (
+        beside or op.pieces or op.successor or op.attributes or op.memo or op.terms or op.phases or op.phases_over
+    )
 
 
 def _is_plain_birth(op: StartRun) -> bool:
-    born = op.owner is not None and op.first is not None and op.first.closed is None and not op.pieces
-    return born and op.first is not None and _is_plain(op.first)
+    first = op.first
+    if op.owner is None or first is None or op.attributes or op.memo or op.pieces:
+        return False
+    return first.closed is None and _is_plain(first)
 
 
 def _birth_row(op: StartRun) -> Row:
@@ -106,7 +110,7 @@ def _birth_row(op: StartRun) -> Row:
     transition = first.transition
     run = (op.run_id, op.workflow_type, op.task_queue, op.input_digest, op.started_ms, op.owner)
     state = (first.last_event, first.due_ms, transition.first_event_id, transition.body, transition.checksum)
-    return (op.namespace, op.workflow_id, *run, *state)
+    return (op.namespace, op.workflow_id, *run, *state, op.answers_for, op.deadline_ms)
 
 
 def _born(op: StartRun, run_key: int, chain_key: int) -> Answer:

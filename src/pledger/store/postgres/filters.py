@@ -1,57 +1,51 @@
-"""List filters to SQL. Every piece of text comes from the tables below; values are only ever bound."""
+"""List filters to SQL: see `store.filters`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, Final
 
-from pledger.engine.port.records import Condition
+from pledger.engine.port.filters import Filter, Order
+from pledger.store.filters import COLUMNS_OF_ROW, conditions, order_by
 
-#: Column: its expression and its type.
-_COLUMNS: Final = {
-    "workflow_id": ("workflow_id", "text"),
-    "run_id": ("run_id", "text"),
-    "workflow_type": ("workflow_type", "text"),
-    "task_queue": ("task_queue", "text"),
-    "status": ("status", "text"),
-    "started_ms": ("started_ms", "bigint"),
-    "closed_ms": ("closed_ms", "bigint"),
-    "blocked": ("(blocked IS NOT NULL)", "boolean"),
-}
-
-#: They compare with NULL as the port wants it: a column without a value meets only `!=`.
-_OPERATORS: Final = {
-    "=": "IS NOT DISTINCT FROM",
-    "!=": "IS DISTINCT FROM",
-    "<": "<",
-    "<=": "<=",
-    ">": ">",
-    ">=": ">=",
-}
-
-#: What was forgotten is in no list: RunRow.is_forgotten.
-_REMEMBERED: Final = "NOT (last_event = 0 AND status <> 'running')"
+_TYPES: Final[dict[type, str]] = {str: "text", int: "bigint", float: "float8"}
 
 
-def filter_sql(
-    what: str, schema: str, namespace: str, where: Sequence[Condition], before_key: int | None = None
-) -> tuple[str, list[Any]]:
-    """`SELECT what` of the runs that meet every condition, and what to bind."""
-    terms = ["namespace = $1"]
-    bindings: list[Any] = [namespace]
-    for condition in where:
-        column, kind = _COLUMNS[condition.column]
-        value = condition.value
-        bindings.append(list(value) if condition.operator == "in" else value)
-        bound = f"${len(bindings)}::{kind}"
-        if condition.operator == "in":
-            terms.append(f"{column} = ANY({bound}[])")
-        elif condition.operator == "=" and value is not None:
-            terms.append(f"{column} = {bound}")  # an index knows it
-        else:
-            terms.append(f"{column} {_OPERATORS[condition.operator]} {bound}")
-    if before_key is not None:
-        bindings.append(before_key)
-        terms.append(f"run_key < ${len(bindings)}")
-    terms.append(_REMEMBERED)
-    return f'SELECT {what} FROM "{schema}".run_row WHERE {" AND ".join(terms)}', bindings  # noqa: S608 - see above
+class _Postgres:
+    due_ms = "(CASE WHEN run.owner IS NULL THEN run.due_ms ELSE run.next_ms END)"
+
+    def __init__(self, schema: str) -> None:
+        self.run, self.chain = f'"{schema}".run', f'"{schema}".chain'
+        self.phase, self.attempt = f'"{schema}".phase', f'"{schema}".attempt'
+        self.child = f'"{schema}".child'
+        self.task, self.attribute = f'"{schema}".task', f'"{schema}".attribute'
+        self.bindings: list[Any] = []
+
+    def bind(self, value: Any) -> str:
+        self.bindings.append(value)
+        return f"${len(self.bindings)}::{_TYPES[type(value)]}"
+
+    def member(self, expression: str, values: Sequence[Any]) -> str:
+        self.bindings.append(list(values))
+        kind = _TYPES[type(values[0])] if values else "text"
+        return f"{expression} = ANY(${len(self.bindings)}::{kind}[])"
+
+    def source(self) -> str:
+        return f"FROM {self.run} AS run JOIN {self.chain} AS chain USING (chain_key) WHERE"
+
+
+def list_sql(schema: str, namespace: str, where: Filter, limit: int, order: Sequence[Order]) -> tuple[str, list[Any]]:
+    """The rows of the runs that meet the filter, and what to bind."""
+    postgres = _Postgres(schema)
+    condition = conditions(postgres, namespace, where)
+    by = order_by(postgres, namespace, order)
+    columns = COLUMNS_OF_ROW.format(due_ms=postgres.due_ms)
+    sql = f"SELECT {columns} {postgres.source()} {condition} ORDER BY {by} LIMIT {postgres.bind(limit)}"
+    return sql, postgres.bindings
+
+
+def count_sql(schema: str, namespace: str, where: Filter) -> tuple[str, list[Any]]:
+    """How many there are."""
+    postgres = _Postgres(schema)
+    sql = f"SELECT count(*) {postgres.source()} {conditions(postgres, namespace, where)}"
+    return sql, postgres.bindings

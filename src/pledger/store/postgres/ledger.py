@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pledger.engine.port.records import Condition, RunRow, RunStatus
+from pledger.engine.port.records import RunRow, RunStatus
 from pledger.history.transition import StoredTransition
-from pledger.store.postgres.filters import filter_sql
 from pledger.store.postgres.handle import PostgresHandle
 from pledger.store.postgres.rules.mailbox import unknown_run
 
@@ -40,17 +39,3 @@ class PostgresLedger(PostgresHandle):
 
     async def read_last_transitions(self, run_key: int) -> list[StoredTransition]:
         return [StoredTransition(*row) for row in reversed(await self._rows("read_last_transitions", run_key))]
-
-    async def list_runs(
-        self, namespace: str, where: Sequence[Condition], limit: int, before_key: int | None = None
-    ) -> list[RunRow]:
-        sql, bindings = filter_sql("*", self.address.schema, namespace, where, before_key)
-        rows = await self._read_sql(
-            self._lists, f"{sql} ORDER BY run_key DESC LIMIT ${len(bindings) + 1}", [*bindings, limit]
-        )
-        return [RunRow(*row) for row in rows]
-
-    async def count_runs(self, namespace: str, where: Sequence[Condition]) -> int:
-        sql, bindings = filter_sql("count(*)", self.address.schema, namespace, where)
-        [(count,)] = await self._read_sql(self._lists, sql, bindings)
-        return int(count)

@@ -11,6 +11,7 @@ _SUBJECTS: Final = (
     "commit",
     "families",
     "ledger",
+    "labels",
     "loads",
     "mail",
     "mailbox",

@@ -15,6 +15,7 @@ from pledger.store.postgres.commit import CommitHook
 from pledger.store.postgres.dependencies import PostgresDependencies
 from pledger.store.postgres.families import PostgresFamilies
 from pledger.store.postgres.handle import OPENING_PATIENCE_S
+from pledger.store.postgres.labels import PostgresLabels
 from pledger.store.postgres.ledger import PostgresLedger
 from pledger.store.postgres.links import timeline
 from pledger.store.postgres.loads import PostgresLoads
@@ -46,6 +47,7 @@ _DESCRIBE: Final = """
 class PostgresStore(
     PostgresLedger,
     PostgresResets,
+    PostgresLabels,
     PostgresMailbox,
     PostgresMail,
     PostgresFamilies,

@@ -38,6 +38,13 @@ BY_ROW: Final = (
     "insert_children",
     "step_runs",
     "change_runs",
+    "drop_attributes",
+    "insert_attributes",
+    "drop_memos",
+    "write_memos",
+    "write_terms",
+    "begin_phases",
+    "end_phases",
     "insert_transitions",
     "insert_messages",
     "deliver_messages",
@@ -52,6 +59,8 @@ BY_ROW: Final = (
     "keep_pieces",
     "use_pieces",
     "insert_successors",
+    "hand_on_attributes",
+    "hand_on_memos",
     "close_runs",  # the last: nothing that is written beside it stays to be done
 )
 

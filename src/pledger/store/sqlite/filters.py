@@ -1,49 +1,46 @@
-"""List filters to SQL. Every piece of text comes from the tables below; values are only ever bound."""
+"""List filters to SQL: see `store.filters`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
-from pledger.engine.port.records import LIST_COLUMNS, Condition
+from pledger.engine.port.filters import Filter, Order
+from pledger.store.filters import COLUMNS_OF_ROW, conditions, order_by
 from pledger.store.sqlfiles import as_json
 
-_COLUMNS: Final = {column: column for column in LIST_COLUMNS} | {"blocked": "(blocked IS NOT NULL)"}
-
-#: IS and IS NOT compare with NULL as the port wants it: a column without a value meets only `!=`.
-_OPERATORS: Final = {
-    "=": "IS ?",
-    "!=": "IS NOT ?",
-    "<": "< ?",
-    "<=": "<= ?",
-    ">": "> ?",
-    ">=": ">= ?",
-    "in": "IN (SELECT value FROM json_each(?))",
-}
-
-#: What was forgotten is in no list: RunRow.is_forgotten.
-_REMEMBERED: Final = "NOT (last_event = 0 AND status <> 'running')"
+_FROM = "FROM pledger_run AS run JOIN pledger_chain AS chain USING (chain_key) WHERE"
 
 
-def filter_sql(
-    what: str, namespace: str, where: Sequence[Condition], before_key: int | None = None
-) -> tuple[str, list[Any]]:
-    """`SELECT what` of the runs that meet every condition, and what to bind."""
-    terms = ["namespace = ?"]
-    bindings: list[Any] = [namespace]
-    ids = [each.value for each in where if each.column == "workflow_id" and each.operator == "="]
-    if ids:
-        # By the index of the chains. The plus keeps SQLite from going through the namespace instead.
-        terms = [
-            "+namespace = ?",
-            "chain_key IN (SELECT chain_key FROM pledger_chain WHERE namespace = ? AND workflow_id = ?)",
-        ]
-        bindings += [namespace, ids[0]]
-    for condition in where:
-        terms.append(f"{_COLUMNS[condition.column]} {_OPERATORS[condition.operator]}")
-        bindings.append(as_json(condition.value) if condition.operator == "in" else condition.value)
-    if before_key is not None:
-        terms.append("run_key < ?")
-        bindings.append(before_key)
-    terms.append(_REMEMBERED)
-    return f"SELECT {what} FROM pledger_run_row WHERE {' AND '.join(terms)}", bindings  # noqa: S608 - see above
+class _Sqlite:
+    run, chain, child = "pledger_run", "pledger_chain", "pledger_child"
+    task, attribute = "pledger_task", "pledger_attribute"
+    phase, attempt = "pledger_phase", "pledger_attempt"
+    due_ms = "run.due_ms"
+
+    def __init__(self) -> None:
+        self.bindings: list[Any] = []
+
+    def bind(self, value: Any) -> str:
+        self.bindings.append(value)
+        return f"?{len(self.bindings)}"
+
+    def member(self, expression: str, values: Sequence[Any]) -> str:
+        return f"{expression} IN (SELECT value FROM json_each({self.bind(as_json(values))}))"  # noqa: S608 - bound
+
+
+def list_sql(namespace: str, where: Filter, limit: int, order: Sequence[Order]) -> tuple[str, list[Any]]:
+    """The rows of the runs that meet the filter, and what to bind."""
+    sqlite = _Sqlite()
+    condition = conditions(sqlite, namespace, where)
+    by = order_by(sqlite, namespace, order)
+    columns = COLUMNS_OF_ROW.format(due_ms=sqlite.due_ms)
+    sql = f"SELECT {columns} {_FROM} {condition} ORDER BY {by} LIMIT {sqlite.bind(limit)}"
+    return sql, sqlite.bindings
+
+
+def count_sql(namespace: str, where: Filter) -> tuple[str, list[Any]]:
+    """How many there are."""
+    sqlite = _Sqlite()
+    sql = f"SELECT count(*) {_FROM} {conditions(sqlite, namespace, where)}"
+    return sql, sqlite.bindings

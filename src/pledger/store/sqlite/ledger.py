@@ -16,11 +16,10 @@ from pledger.engine.port.operations import (
     Successor,
     Terminate,
 )
-from pledger.engine.port.records import START_ID, Condition, RunRow, RunStatus
+from pledger.engine.port.records import START_ID, RunRow, RunStatus
 from pledger.history.transition import StoredTransition
 from pledger.store.sqlfiles import as_json, load_queries
-from pledger.store.sqlite import families, mailbox, sessions, tasks
-from pledger.store.sqlite.filters import filter_sql
+from pledger.store.sqlite import families, labels, mailbox, sessions, tasks
 from pledger.store.sqlite.handle import SqliteHandle
 from pledger.store.sqlite.writer import Cursor
 
@@ -61,11 +60,15 @@ def start_run(cursor: Cursor, op: StartRun) -> Answer:
             op.task_queue,
             op.input_digest,
             op.started_ms,
+            op.answers_for,
+            op.deadline_ms,
             fence,
             op.owner,
         ),
     )
     run_key = cursor.last_key()
+    if op.attributes or op.memo is not None:
+        labels.write(cursor, run_key, op.attributes, op.memo)
     if op.owner is None:
         mailbox.insert_message(cursor, (chain_key, "start", START_ID, "", op.started, op.started_ms, 0))
         if (sent := op.beside) is not None:
@@ -90,6 +93,8 @@ def _bear(cursor: Cursor, op: StartRun, first: Append, chain_key: int) -> Answer
             op.task_queue,
             op.input_digest,
             op.started_ms,
+            op.answers_for,
+            op.deadline_ms,
             op.owner,
             first.last_event,
             transition.checksum,
@@ -97,6 +102,8 @@ def _bear(cursor: Cursor, op: StartRun, first: Append, chain_key: int) -> Answer
         ),
     )
     first.run_key, first.fence, first.expected_event = cursor.last_key(), 1, 0
+    if op.attributes or op.memo is not None:
+        labels.write(cursor, first.run_key, op.attributes, op.memo)
     _record(cursor, first)
     return Started(first.run_key, chain_key)
 
@@ -116,6 +123,10 @@ def _record(cursor: Cursor, op: Append) -> None:
         tasks.log_attempts(cursor, op.attempts, run_key)
     if op.posts:
         families.send_all(cursor, op, start_run)
+    if op.attributes or op.memo is not None:
+        labels.write(cursor, run_key, op.attributes, op.memo)
+    if op.terms is not None or op.phases or op.phases_over:
+        labels.write_terms(cursor, op)
 
 
 def append(cursor: Cursor, op: Append) -> Answer:
@@ -146,10 +157,11 @@ def append(cursor: Cursor, op: Append) -> Answer:
 def _succeed(cursor: Cursor, run_key: int, successor: Successor, now_ms: int) -> None:
     """The next segment of the chain, ownerless and due."""
     named = (successor.run_id, successor.workflow_type, successor.task_queue)
-    cursor.execute(_SQL["insert_successor"], (run_key, *named, now_ms))
+    cursor.execute(_SQL["insert_successor"], (run_key, *named, now_ms, successor.deadline_ms))
     successor_key = cursor.last_key()
     cursor.execute(_SQL["insert_its_start"], (successor_key, START_ID, successor.started, now_ms, successor.name))
     hand_on(cursor, run_key, run_key, successor_key, successor.run_id)
+    labels.hand_on(cursor, run_key, successor_key)
 
 
 def hand_on(cursor: Cursor, paused_key: int, in_doubt_key: int, run_key: int, run_id: str) -> None:
@@ -260,14 +272,3 @@ class SqliteLedger(SqliteHandle):
 
     async def read_last_transitions(self, run_key: int) -> list[StoredTransition]:
         return [StoredTransition(*row) for row in reversed(self._rows(_SQL["read_last_transitions"], run_key))]
-
-    async def list_runs(
-        self, namespace: str, where: Sequence[Condition], limit: int, before_key: int | None = None
-    ) -> list[RunRow]:
-        sql, bindings = filter_sql("*", namespace, where, before_key)
-        return [RunRow(*row) for row in self._rows(f"{sql} ORDER BY run_key DESC LIMIT ?", *bindings, limit)]
-
-    async def count_runs(self, namespace: str, where: Sequence[Condition]) -> int:
-        sql, bindings = filter_sql("count(*)", namespace, where)
-        [(count,)] = self._rows(sql, *bindings)
-        return int(count)

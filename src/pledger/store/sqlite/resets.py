@@ -8,7 +8,7 @@ from pledger.engine.port.answers import Answer, Reply, Started
 from pledger.engine.port.operations import ResetRun
 from pledger.engine.port.records import RESET_NAME, START_ID, ResetRow, RunRow
 from pledger.store.sqlfiles import load_queries
-from pledger.store.sqlite import ledger, mailbox, tasks
+from pledger.store.sqlite import labels, ledger, mailbox, tasks
 from pledger.store.sqlite.handle import SqliteHandle
 from pledger.store.sqlite.writer import Cursor
 
@@ -34,8 +34,11 @@ def reset_run(cursor: Cursor, op: ResetRun) -> Answer:
         return Reply.LOST
     if op.closing is not None:
         ledger.end_run(cursor, newest, op.closing, op.time_ms)
-    cursor.execute(_SQL["insert_segment"], (op.run_id, op.time_ms, op.kept, op.head, op.base_key))
+    segment = (op.run_id, op.time_ms, op.kept, op.head, op.base_key, op.answers_for, op.deadline_ms)
+    cursor.execute(_SQL["insert_segment"], segment)
     run_key = cursor.last_key()
+    labels.write(cursor, run_key, op.attributes, op.memo)
+    labels.begin_phases(cursor, run_key, op.phases)
     cursor.execute(_SQL["copy_history"], (run_key, op.base_key, op.kept))
     cursor.execute(_SQL["copy_uses"], (run_key, op.base_key))
     cursor.execute(_SQL["drop_start"], (base.chain_key, START_ID))

@@ -8,6 +8,7 @@ from typing import Final
 from pledger.engine.port.records import RunRow
 from pledger.engine.port.retention import EVENTS_MAX, Finished, Place
 from pledger.store.sqlfiles import as_json, load_queries
+from pledger.store.sqlite import labels
 from pledger.store.sqlite.handle import SqliteHandle
 from pledger.store.sqlite.writer import Cursor
 
@@ -70,6 +71,7 @@ def _forget(cursor: Cursor, now: int | None, chain_keys: Sequence[int], keep_ms:
     cursor.execute(_SQL["drop_questions"], (runs,))
     cursor.execute(_SQL["drop_losses"], (runs,))
     cursor.execute(_SQL["drop_children"], (runs,))
+    labels.forget(cursor, runs)
     cursor.execute(_SQL["drop_messages"], (chains,))
     cursor.execute(_SQL["empty_messages"], (chains,))
     if long:

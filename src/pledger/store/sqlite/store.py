@@ -20,6 +20,7 @@ from pledger.store.sqlite.dependencies import SqliteDependencies
 from pledger.store.sqlite.families import SqliteFamilies
 from pledger.store.sqlite.files import file_system
 from pledger.store.sqlite.host import MACHINE, Host
+from pledger.store.sqlite.labels import SqliteLabels
 from pledger.store.sqlite.ledger import SqliteLedger
 from pledger.store.sqlite.loads import SqliteLoads
 from pledger.store.sqlite.losses import SqliteLosses
@@ -44,6 +45,7 @@ BUSY_TIMEOUT_MS = 10_000
 class SqliteStore(
     SqliteLedger,
     SqliteResets,
+    SqliteLabels,
     SqliteMailbox,
     SqliteMail,
     SqliteFamilies,

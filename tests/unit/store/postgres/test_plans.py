@@ -10,7 +10,9 @@ from contextlib import contextmanager
 import psycopg
 import pytest
 
+from pledger.engine.port.filters import EVERY, AllOf, AnyOf, Filter, Match, Order
 from pledger.store.postgres import links, open_postgres
+from pledger.store.postgres.filters import count_sql, list_sql
 from pledger.store.postgres.statements import load_statements
 from tests import servers
 
@@ -170,6 +172,47 @@ def test_a_worker_passes_no_row_that_is_not_for_it(plans: Plans, name: str, inde
     plan = plans.of(name)
     uses = re.findall(rf"Index (?:Only )?Scan (?:Backward )?(?:using|on) {index}\b[^\n]*\n\s*Index Cond: (.*)", plan)
     assert any(re.search(condition, each) for each in uses), plan
+
+
+RUNNING = Match("status", None, (("=", "running"),))
+EARLY = Match("started_ms", None, (("<", 1),))
+NAMED = r"namespace = .*kind = .*name = "
+NEWEST = (Order("started_ms", descending=True),)
+#: What lists go by, the index that leads to it, and whether that has the order too.
+LISTS = [
+    (EVERY, NEWEST, "run_started", r"\(namespace = ", True),
+    (RUNNING, NEWEST, "run_open", r"\(namespace = ", True),
+    (RUNNING, (Order("started_ms"),), "run_open", r"\(namespace = ", True),
+    (AllOf((RUNNING, EARLY)), NEWEST, "run_open", r"\(namespace = .*started_ms < ", True),
+    (Match("status", None, (("in", ("failed", "timed_out")),)), NEWEST, "run_ended_badly", r"\(namespace = ", True),
+    (AllOf((EARLY, AnyOf((RUNNING, RUNNING)))), NEWEST, "run_started", r"\(namespace = .*started_ms < ", True),
+    (Match("workflow_id", None, (("=", "order-1"),)), NEWEST, "chain_by_id", r"namespace = .*workflow_id = ", False),
+    (Match("amount", "int", ((">", 1), ("<", 9))), NEWEST, "attribute_value", rf"{NAMED}.*whole > .*whole < ", False),
+    (Match("region", "keyword", (("=", "eu"),)), NEWEST, "attribute_value", rf"{NAMED}.*words = ", False),
+    (
+        AllOf((RUNNING, Match("score", "float", (("<", 1.5),)))),
+        NEWEST,
+        "attribute_value",
+        rf"{NAMED}.*real\"? < ",
+        False,
+    ),
+]
+
+
+@pytest.mark.parametrize(("where", "order", "index", "condition", "in_order"), LISTS)
+@pytest.mark.parametrize("what", ["list", "count"])
+def test_a_list_is_led_to_its_runs(
+    plans: Plans, what: str, where: Filter, order: tuple[Order, ...], index: str, condition: str, in_order: bool
+) -> None:
+    schema = plans.schema
+    sql, _ = list_sql(schema, "default", where, 10, order) if what == "list" else count_sql(schema, "default", where)
+    rows = plans.connection.execute(f"EXPLAIN (GENERIC_PLAN, COSTS OFF) {sql}", prepare=False).fetchall()
+    plan = "\n".join(line for (line,) in rows)
+    assert "Seq Scan" not in plan
+    uses = re.findall(rf"(?:Scan using|Scan Backward using|Scan on) {index}\b[^\n]*\n\s*Index Cond: (.*)", plan)
+    assert any(re.search(condition, each) for each in uses), plan
+    if in_order and what == "list":
+        assert "Sort" not in plan  # a page is as cheap as it is short
 
 
 def test_every_foreign_key_has_an_index(plans: Plans) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from pledger.engine.port.filters import EVERY
 from pledger.errors import StoreError, StoreUnavailableError, UsageError
 from pledger.store.memory import open_memory
 from pledger.store.sqlite import backup, open_sqlite
@@ -37,7 +38,7 @@ async def test_the_copy_is_a_ledger_with_all_that_was_committed(tmp_path: Path, 
     assert listed(copies) == ["copy.db"], "one file, which can be moved"
     assert (copies / "copy.db").stat().st_size == size
     copy = open_sqlite(copies / "copy.db")
-    assert sorted(await copy.list_runs("default", [], 100), key=lambda run: run.run_key) == there
+    assert sorted(await copy.list_runs("default", EVERY, 100), key=lambda run: run.run_key) == there
     await copy.close()
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from pledger.engine.port.filters import EVERY
 from pledger.errors import StoreUnavailableError
 from pledger.store.sqlite import SqliteStore, open_sqlite
 from pledger.store.sqlite.host import Host
@@ -79,7 +80,7 @@ async def commit(store: SqliteStore, workflow_id: str) -> bool:
 
 
 async def ids(store: SqliteStore) -> set[str]:
-    return {row.workflow_id for row in await store.list_runs("default", [], 100)}
+    return {row.workflow_id for row in await store.list_runs("default", EVERY, 100)}
 
 
 async def lose_what_did_not_wait(machine: Machine, store: SqliteStore, syncs: Syncs) -> None:

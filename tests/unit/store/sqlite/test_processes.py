@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from pledger.engine.port.answers import Started
+from pledger.engine.port.filters import EVERY
 from pledger.store.sqlite import open_sqlite
 from tests.conformance.harness import append, claim, open_session, ownerless_run, start, write
 
@@ -85,7 +86,7 @@ async def test_a_process_killed_at_a_commit_loses_nothing_it_acknowledged(path: 
     assert process.returncode == -signal.SIGKILL
     assert out.split() == [str(n) for n in range(1, number)]
     store = open_sqlite(path)
-    assert await store.count_runs("default", []) == (number - 1 if phase == "before" else number)
+    assert await store.count_runs("default", EVERY) == (number - 1 if phase == "before" else number)
     assert store._database.rows("PRAGMA integrity_check", ()) == [("ok",)]
     await store.close()
 
@@ -98,7 +99,7 @@ async def test_many_processes_take_turns(path: Path) -> None:
         out, _ = await asyncio.to_thread(process.communicate, timeout=60)
         assert (process.returncode, len(out.split())) == (0, 10)
     store = open_sqlite(path)
-    assert await store.count_runs("default", []) == 40
+    assert await store.count_runs("default", EVERY) == 40
     await store.close()
 
 

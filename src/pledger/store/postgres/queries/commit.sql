@@ -96,11 +96,12 @@ SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::int[]);
 -- name: insert_runs
 INSERT INTO pledger.run (
     run_key, chain_key, namespace, run_id, workflow_type, task_queue, input_digest, started_ms,
-    status, closed_ms, last_event, head, fence, owner, due_ms, next_ms
+    answers_for, deadline_ms, status, closed_ms, last_event, head, fence, owner, due_ms, next_ms
 )
 SELECT * FROM unnest(
     $1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bytea[], $8::bigint[],
-    $9::text[], $10::bigint[], $11::bigint[], $12::bytea[], $13::bigint[], $14::bigint[], $15::bigint[], $16::bigint[]
+    $9::text[], $10::bigint[], $11::text[], $12::bigint[], $13::bigint[], $14::bytea[], $15::bigint[], $16::bigint[],
+    $17::bigint[], $18::bigint[]
 );
 
 -- name: write_steps
@@ -141,10 +142,10 @@ WITH born AS MATERIALIZED (
     SELECT nextval('pledger.chain_chain_key_seq') AS chain_key, nextval('pledger.run_run_key_seq') AS run_key, start.*
     FROM unnest(
         $1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bytea[], $7::bigint[], $8::bigint[],
-        $9::bigint[], $10::bigint[], $11::bigint[], $12::bytea[], $13::bytea[]
+        $9::bigint[], $10::bigint[], $11::bigint[], $12::bytea[], $13::bytea[], $14::text[], $15::bigint[]
     ) AS start (
         namespace, workflow_id, run_id, workflow_type, task_queue, input_digest, started_ms, owner,
-        last_event, next_ms, first_event_id, body, checksum
+        last_event, next_ms, first_event_id, body, checksum, answers_for, deadline_ms
     )
     WHERE EXISTS (SELECT FROM pledger.session AS session WHERE session.session_key = start.owner)
         AND NOT EXISTS (
@@ -159,11 +160,11 @@ chains AS (
 runs AS (
     INSERT INTO pledger.run (
         run_key, chain_key, namespace, run_id, workflow_type, task_queue, input_digest, started_ms,
-        last_event, head, fence, owner, next_ms
+        last_event, head, fence, owner, next_ms, answers_for, deadline_ms
     )
     SELECT
         run_key, chain_key, namespace, run_id, workflow_type, task_queue, input_digest, started_ms,
-        last_event, checksum, 1, owner, next_ms
+        last_event, checksum, 1, owner, next_ms, answers_for, deadline_ms
     FROM born
 ),
 transitions AS (
@@ -236,19 +237,21 @@ FROM dropped WHERE limited AND owner IS NOT NULL GROUP BY namespace;
 
 -- name: insert_successors
 -- Runs that go on for those that close as continued_as_new: the next segments of their chains, which are locked. Each
--- with its first message; it takes over a pause of its predecessor, and its doubts.
+-- with its first message; it takes over a pause of its predecessor, its doubts, and who answers for it.
 WITH step AS (
-    SELECT successor.*, run.chain_key, run.namespace, run.segment, run.input_digest FROM unnest(
-        $1::bigint[], $2::text[], $3::text[], $4::text[], $5::bytea[], $6::bigint[], $7::text[]
-    ) AS successor (predecessor, run_id, workflow_type, task_queue, started, started_ms, name)
+    SELECT successor.*, run.chain_key, run.namespace, run.segment, run.input_digest, run.answers_for FROM unnest(
+        $1::bigint[], $2::text[], $3::text[], $4::text[], $5::bytea[], $6::bigint[], $7::text[], $8::bigint[]
+    ) AS successor (predecessor, run_id, workflow_type, task_queue, started, started_ms, name, deadline_ms)
     JOIN pledger.run AS run ON run.run_key = successor.predecessor
 ),
 born AS (
     INSERT INTO pledger.run (
-        chain_key, namespace, segment, run_id, workflow_type, task_queue, input_digest, started_ms, fence, due_ms
+        chain_key, namespace, segment, run_id, workflow_type, task_queue, input_digest, started_ms, answers_for,
+        deadline_ms, fence, due_ms
     )
     SELECT
-        chain_key, namespace, segment + 1, run_id, workflow_type, task_queue, input_digest, started_ms, 0, 0
+        chain_key, namespace, segment + 1, run_id, workflow_type, task_queue, input_digest, started_ms, answers_for,
+        deadline_ms, 0, 0
     FROM step
     RETURNING run_key, chain_key, segment, run_id
 ),

@@ -21,14 +21,15 @@ UPDATE pledger.chain SET generation = generation + 1 WHERE chain_key = ANY($1::b
 -- The next run of a chain that is locked.
 INSERT INTO pledger.run (
     run_key, chain_key, namespace, segment, run_id, workflow_type, task_queue, input_digest, started_ms, fence, due_ms,
-    last_event, head
+    last_event, head, answers_for, deadline_ms
 )
 SELECT
     new.run_key, base.chain_key, base.namespace,
     (SELECT 1 + max(part.segment) FROM pledger.run AS part WHERE part.chain_key = base.chain_key),
-    new.run_id, base.workflow_type, base.task_queue, base.input_digest, new.started_ms, 0, 0, new.kept, new.head
-FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::bigint[], $5::bigint[], $6::bytea[])
-    AS new (run_key, base_key, run_id, started_ms, kept, head)
+    new.run_id, base.workflow_type, base.task_queue, base.input_digest, new.started_ms, 0, 0, new.kept, new.head,
+    new.answers_for, new.deadline_ms
+FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::bigint[], $5::bigint[], $6::bytea[], $7::text[], $8::bigint[])
+    AS new (run_key, base_key, run_id, started_ms, kept, head, answers_for, deadline_ms)
 JOIN pledger.run AS base ON base.run_key = new.base_key;
 
 -- name: copy_histories

@@ -92,6 +92,15 @@ child AS (
     -- What is left of them names their parent itself.
     DELETE FROM pledger.child WHERE parent_key = ANY(ARRAY(SELECT run_key FROM target))
 ),
+attribute AS (
+    DELETE FROM pledger.attribute WHERE run_key = ANY(ARRAY(SELECT run_key FROM target))
+),
+phase AS (
+    DELETE FROM pledger.phase WHERE run_key = ANY(ARRAY(SELECT run_key FROM target))
+),
+memo AS (
+    DELETE FROM pledger.memo WHERE run_key = ANY(ARRAY(SELECT run_key FROM target))
+),
 message AS (
     -- But for the ids that their senders chose.
     DELETE FROM pledger.message

@@ -8,7 +8,7 @@ from pledger.engine.port.answers import Answer, Existing, Reply, Started, began,
 from pledger.engine.port.operations import Append, Block, ConfirmClaim, Release, StartRun, Terminate
 from pledger.engine.port.records import START_ID
 from pledger.store.postgres.found import Found, Needs, Run
-from pledger.store.postgres.rules import families, tasks
+from pledger.store.postgres.rules import families, labels, tasks
 from pledger.store.postgres.writes import Writes, closing_row
 
 # Starts ---------------------------------------------------------------------------------------------------------------
@@ -48,7 +48,11 @@ def start_run(op: StartRun, found: Found, writes: Writes) -> Answer:
     else:
         state = _born(op.first, op.owner, (chain_key, run_key), found, writes)
         _succeed(op.first, op.namespace, writes)
-    writes.add("insert_runs", *place, op.input_digest, op.started_ms, *state)
+    writes.add("insert_runs", *place, op.input_digest, op.started_ms, op.answers_for, op.deadline_ms, *state)
+    changed = ((), None) if op.first is None else (op.first.attributes, op.first.memo)
+    labels.start(run_key, op.namespace, (op.attributes, op.memo), changed, writes)
+    if op.first is not None:
+        labels.write_terms(op.first, writes)
     return Started(run_key, chain_key)
 
 
@@ -98,6 +102,8 @@ def append(op: Append, found: Found, writes: Writes) -> Answer:
         _succeed(op, run.namespace, writes)
         families.part(op, found, writes, has_dependants=op.has_dependants)
     _record(op, run.chain_key, found, writes)
+    labels.write(op.run_key, run.namespace, op.attributes, op.memo, writes)
+    labels.write_terms(op, writes)
     return Reply.WON
 
 
@@ -106,7 +112,10 @@ def _succeed(op: Append, namespace: str, writes: Writes) -> None:
     successor = op.successor
     if successor is not None:
         named = (successor.run_id, successor.workflow_type, successor.task_queue)
-        writes.add("insert_successors", op.run_key, *named, successor.started, op.time_ms, successor.name)
+        first = (successor.started, op.time_ms, successor.name, successor.deadline_ms)
+        writes.add("insert_successors", op.run_key, *named, *first)
+        for statement in ("hand_on_attributes", "hand_on_memos"):
+            writes.add(statement, op.run_key)
         writes.queue_has_work(namespace, successor.task_queue)
 
 

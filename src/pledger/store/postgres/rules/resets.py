@@ -6,7 +6,7 @@ from pledger.engine.port.answers import Answer, Reply, Started
 from pledger.engine.port.operations import ResetRun
 from pledger.engine.port.records import RESET_NAME, START_ID, RunRow
 from pledger.store.postgres.found import Found, Needs, Run
-from pledger.store.postgres.rules import tasks
+from pledger.store.postgres.rules import labels, tasks
 from pledger.store.postgres.writes import Writes
 
 
@@ -34,7 +34,10 @@ def reset_run(op: ResetRun, found: Found, writes: Writes) -> Answer:
         writes.has_closed()
         writes.slots_are_free(op.namespace)
     writes.add("renew_chains", chain_key)
-    writes.add("insert_segments", run_key, op.base_key, op.run_id, op.time_ms, op.kept, op.head)
+    terms = (op.answers_for, op.deadline_ms)
+    writes.add("insert_segments", run_key, op.base_key, op.run_id, op.time_ms, op.kept, op.head, *terms)
+    labels.write(run_key, op.namespace, op.attributes, op.memo, writes, is_new=True)
+    labels.begin_phases(run_key, op.phases, writes)
     writes.add("copy_histories", run_key, op.base_key, op.kept)
     writes.add("copy_uses", run_key, op.base_key)
     writes.add("hand_on_pauses", run_key, op.newest_key, op.run_id)

@@ -21,15 +21,16 @@ SELECT ?1, ?2, 1 + coalesce(max(generation), 0) FROM pledger_chain WHERE namespa
 
 -- name: insert_run
 INSERT INTO pledger_run (
-    chain_key, namespace, run_id, workflow_type, task_queue, input_digest, started_ms, fence, owner, due_ms
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 0);
+    chain_key, namespace, run_id, workflow_type, task_queue, input_digest, started_ms, answers_for, deadline_ms,
+    fence, owner, due_ms
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0);
 
 -- name: insert_born_run
 -- A run whose first transition is written with its start: as `insert_run` and `append` would leave it.
 INSERT INTO pledger_run (
-    chain_key, namespace, run_id, workflow_type, task_queue, input_digest, started_ms, fence, owner,
-    last_event, head, due_ms
-) VALUES (?, ?, ?, ?, ?, ?, ?, 1, ?, ?, ?, ?);
+    chain_key, namespace, run_id, workflow_type, task_queue, input_digest, started_ms, answers_for, deadline_ms,
+    fence, owner, last_event, head, due_ms
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 1, ?, ?, ?, ?);
 
 -- name: first_type
 -- What a chain was started as.
@@ -38,9 +39,11 @@ SELECT workflow_type FROM pledger_run WHERE chain_key = ? AND segment = 1;
 -- name: insert_successor
 -- The next segment of the chain of ?1, for whoever comes.
 INSERT INTO pledger_run (
-    chain_key, namespace, segment, run_id, workflow_type, task_queue, input_digest, started_ms, fence, due_ms
+    chain_key, namespace, segment, run_id, workflow_type, task_queue, input_digest, started_ms, answers_for, deadline_ms,
+    fence, due_ms
 )
-SELECT chain_key, namespace, segment + 1, ?2, ?3, ?4, input_digest, ?5, 0, 0 FROM pledger_run WHERE run_key = ?1;
+SELECT chain_key, namespace, segment + 1, ?2, ?3, ?4, input_digest, ?5, answers_for, ?6, 0, 0
+FROM pledger_run WHERE run_key = ?1;
 
 -- name: insert_its_start
 INSERT INTO pledger_message (chain_key, kind, message_id, name, body, sent_ms, keep_id)

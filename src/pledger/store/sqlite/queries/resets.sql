@@ -2,15 +2,15 @@
 
 -- name: insert_segment
 -- The next run of a chain: ?1 run_id, ?2 its time, ?3 the last event that it takes over, ?4 the checksum of that, ?5 the
--- run whose history it is.
+-- run whose history it is, ?6 who answers for the new one, ?7 when it times out.
 INSERT INTO pledger_run (
     chain_key, namespace, segment, run_id, workflow_type, task_queue, input_digest, started_ms, fence, due_ms,
-    last_event, head
+    last_event, head, answers_for, deadline_ms
 )
 SELECT
     base.chain_key, base.namespace,
     (SELECT 1 + max(part.segment) FROM pledger_run AS part WHERE part.chain_key = base.chain_key),
-    ?1, base.workflow_type, base.task_queue, base.input_digest, ?2, 0, 0, ?3, ?4
+    ?1, base.workflow_type, base.task_queue, base.input_digest, ?2, 0, 0, ?3, ?4, ?6, ?7
 FROM pledger_run AS base WHERE base.run_key = ?5;
 
 -- name: copy_history
