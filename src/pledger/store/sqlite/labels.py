@@ -71,7 +71,8 @@ class SqliteLabels(SqliteHandle):
 
     async def read_labels(self, run_keys: Sequence[int]) -> dict[int, Labels]:
         keys = as_json(run_keys)
-        attributes, phases = (self._rows(_SQL[name], keys) for name in ("read_attributes", "read_phases"))
+        attributes = self._rows(_SQL["read_attributes"], keys)
+        phases = self._rows(_SQL["read_phases"], keys)
         return grouped(attributes, phases, self._rows(_SQL["read_terms"], keys, GROWTH_EVENT))
 
     async def attribute_kinds(self, namespace: str) -> list[tuple[str, str]]:
