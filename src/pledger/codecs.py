@@ -6,7 +6,7 @@ The first one is applied first when a value is written, so compress before you e
 codec wrote it: a codec may be added to the chain, or taken out of it once nothing is left that it wrote, and what is
 there stays readable. A codec of your own is a class with `name`, `encode` and `decode` (`PayloadCodec`).
 
-`zstd` and `encryption` are extras: pip install 'pledger[zstd,encryption]'.
+`zstd`, `encryption` and `offload` are extras: pip install 'pledger[zstd,encryption,offload]'.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import hashlib
 import importlib
 import os
 import sys
+import urllib.parse
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -24,7 +25,7 @@ from pledger.history.sealing import PayloadCodec, Place
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-__all__ = ["AesGcm", "KeyProvider", "KeyRing", "PayloadCodec", "Place", "Zstd"]
+__all__ = ["AesGcm", "KeyProvider", "KeyRing", "Offload", "PayloadCodec", "Place", "Zstd"]
 
 #: What one payload may be decompressed to: a few bytes can be made to stand for gigabytes.
 DECOMPRESSED_MAX: Final = 64 * 1024 * 1024
@@ -32,6 +33,7 @@ _KEY_BYTES: Final = (16, 24, 32)
 _NONCE_BYTES: Final = 12
 _TAG_BYTES: Final = 16
 _KEY_ID_MAX: Final = 200
+_HASH_BYTES: Final = 32
 
 
 class Zstd:
@@ -185,6 +187,99 @@ class AesGcm:
     def _derived(purpose: str, key: bytes, place: Place) -> bytes:
         told = b"\0".join((purpose.encode(), place.namespace.encode(), place.workflow_id.encode()))
         return hashlib.blake2b(told, key=key, digest_size=32, person=b"pledger aes-gcm").digest()
+
+
+class Offload:
+    """What is long is kept in a store of any kind that fsspec knows, and the ledger has a reference to it.
+
+    url: of a folder there, like "s3://bucket/payloads" or "file:///srv/payloads"; options: for the store, as
+    `fsspec.url_to_fs` takes them. at_least: bytes from which on a payload, or a piece of one, is kept there.
+
+    The last one of a chain: what it keeps has been compressed and encrypted. It is kept before the ledger refers to it,
+    in a folder for each workflow id, by a hash that is verified when it is read. A worker waits for the store while it
+    writes and reads, so have it near.
+    """
+
+    name = "offload"
+
+    def __init__(self, url: str, *, at_least: int = 1024, **options: Any) -> None:
+        if at_least < _HASH_BYTES:
+            raise InvalidPolicyError(
+                f"Offload(at_least={at_least!r}) must be at least {_HASH_BYTES}, as a reference has"
+            )
+        try:
+            self._store, root = _library("fsspec", "offload").url_to_fs(url, **options)
+        except (ImportError, ValueError) as error:
+            raise UsageError(f"Offload({url!r}) knows no such store: {error}") from error
+        self._root = root.rstrip("/")
+        self._at_least = at_least
+
+    def encode(self, data: bytes, place: Place) -> bytes | None:
+        if len(data) < self._at_least:
+            return None
+        digest = hashlib.blake2b(data, digest_size=_HASH_BYTES).digest()
+        path = self._path(place, digest)
+        try:
+            if not self._is_whole(path, len(data)):
+                self._store.makedirs(path.rpartition("/")[0], exist_ok=True)
+                # Under a name of its own first: whoever reads the other one finds all of it.
+                made = f"{path}.{os.urandom(6).hex()}"
+                self._store.pipe_file(made, data)
+                self._store.mv(made, path)
+        except Exception as error:
+            raise self._away(path, place, error) from error
+        return digest
+
+    def decode(self, data: bytes, place: Place) -> bytes:
+        path = self._path(place, data)
+        try:
+            found: bytes = self._store.cat_file(path)
+        except FileNotFoundError as error:
+            raise CodecError(
+                f"{path} is not there, where a payload of {_where(place)} is kept. Runs that wait for it go on when it "
+                "is back; if it was removed on purpose, so was what it held",
+                codec=self.name,
+                key_id=path,
+            ) from error
+        except Exception as error:
+            raise self._away(path, place, error) from error
+        if hashlib.blake2b(found, digest_size=_HASH_BYTES).digest() != data:
+            raise CodecError(
+                f"{path} is not what a payload of {_where(place)} was: it was changed, or cut off",
+                codec=self.name,
+                key_id=path,
+            )
+        return found
+
+    def key_mark(self, key_id: str) -> str:
+        """Of what there is now at such a path: nobody knows, nothing, or which content."""
+        try:
+            return hashlib.blake2b(self._store.cat_file(key_id), digest_size=4).hexdigest()
+        except FileNotFoundError:
+            return "nothing"
+        except Exception:  # noqa: BLE001 - of whichever store it is
+            return ""
+
+    def _path(self, place: Place, digest: bytes) -> str:
+        return "/".join((self._root, _quoted(place.namespace), _quoted(place.workflow_id), digest.hex()))
+
+    def _is_whole(self, path: str, size: int) -> bool:
+        try:
+            return bool(self._store.size(path) == size)
+        except FileNotFoundError:
+            return False
+
+    def _away(self, path: str, place: Place, error: Exception) -> CodecError:
+        return CodecError(
+            f"{path} cannot be reached, for a payload of {_where(place)}: {type(error).__name__}: {error}",
+            codec=self.name,
+            key_id=path,
+        )
+
+
+def _quoted(name: str) -> str:
+    """As one part of a path, and never one that leads elsewhere."""
+    return urllib.parse.quote(name, safe="").replace(".", "%2E")
 
 
 def _bound(key_id: bytes, place: Place) -> bytes:

@@ -6,13 +6,14 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pledger import Client, RetryPolicy, Worker, activity, connect, errors, workflow
 from pledger.client import WithStartWorkflowOperation
-from pledger.codecs import AesGcm, KeyRing, Place, Zstd
+from pledger.codecs import AesGcm, KeyRing, Offload, Place, Zstd
 from pledger.store.memory import MemoryStore
 from pledger.store.postgres import PostgresStore
 from tests.engine.harness import LEASE, Ledger, until
@@ -322,3 +323,28 @@ async def test_an_outcome_that_cannot_be_encrypted_is_not_lost(ledger: Ledger, q
         THEIRS.keys["ada"] = KEY
         async with asyncio.timeout(40):
             assert await handle.result(wait_while_blocked=True) == CANARY
+
+
+async def test_a_run_whose_payloads_are_away_blocks_and_goes_on_when_they_are_back(
+    ledger: Ledger, tmp_path: Path
+) -> None:
+    """Kept in another store, encrypted: what is damaged or missing there is found, and blocks that run alone."""
+    kept, away = tmp_path / "kept", tmp_path / "away"
+    chain = Zstd(), AesGcm(KeyRing({"k1": KEY})), Offload(kept.as_uri(), at_least=64)
+    async with at(ledger, *chain, works=False) as client:
+        for name in ("ada", "bob"):
+            handle = await client.start_workflow(Treatment.run, f"{name} {CANARY * 400}", 2, 2, id=name)
+            await handle.signal(Treatment.hear, CANARY)
+    files = {path: path.read_bytes() for path in kept.rglob("*") if path.is_file()}
+    assert files
+    assert not [path for path, data in files.items() if CANARY.encode() in data]
+    (kept / "default" / "ada").rename(away)
+    async with at(ledger, *chain) as client:
+        await client.handle("bob").signal(Treatment.hear, "go on")
+        assert len(await client.handle("bob").result()) == 3
+        with pytest.raises(errors.RunBlockedError, match="is not there") as blocked:
+            await client.handle("ada").result()
+        assert blocked.value.failure_type == "CodecError"
+        away.rename(kept / "default" / "ada")
+        await client.handle("ada").signal(Treatment.hear, "go on")
+        assert len(await client.handle("ada").result(wait_while_blocked=True)) == 3

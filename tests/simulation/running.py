@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from pledger.codecs import AesGcm, KeyRing, PayloadCodec, Zstd
 from pledger.engine.ahead import Pace
 from pledger.history import secret
 from pledger.testing import Faults, Simulation
@@ -34,6 +35,8 @@ from tests.reference.cases import (
 FILES = {"memory": "test_seeds.py", "sqlite": "test_sqlite_seeds.py", "postgres": "test_server_seeds.py"}
 #: Runs of one seed, when it draws its own.
 RUNS = 6
+#: Of seeds that encrypt.
+KEYS = {"even": bytes(range(32)), "odd": bytes(range(1, 33))}
 
 
 def prepare(seed: int, faults: Faults | None = None, cases: Sequence[Case] = (), **options: Any) -> Simulation:
@@ -52,6 +55,8 @@ def prepare(seed: int, faults: Faults | None = None, cases: Sequence[Case] = (),
         for part in (rolling, depending, crowded, resetting, shop, handed_out)
         if any(each.workflow in part.WORKFLOWS for each in drawn)
     ]
+    if faults is None and not parts and random.Random(f"codecs {seed}").random() < 0.15:
+        options.setdefault("codecs", chain(seed))
     further_activities = [each for each in further.ACTIVITIES if is_limited or not each.limits]
     sim = Simulation(
         seed,
@@ -110,6 +115,12 @@ def simulate(seed: int, faults: Faults | None = None, cases: Sequence[Case] = ()
             error.add_note(f"Again: PLEDGER_SEEDS={seed} make test ARGS=tests/simulation/{file}")
         raise
     return sim
+
+
+def chain(seed: int) -> list[PayloadCodec]:
+    """Compressed, and encrypted with two keys, one for each half of the workflow ids."""
+    keys = KeyRing(KEYS, current=lambda place: "even" if len(place.workflow_id) % 2 == 0 else "odd")
+    return [Zstd(at_least=64), AesGcm(keys, entropy=random.Random(f"nonces {seed}").randbytes)]
 
 
 def claim_ahead(self: Pace, at_s: float, slots: int) -> int:

@@ -12,6 +12,7 @@ from typing import Any, assert_type
 import pledger
 from pledger import SyncClient, Worker, activity, connect, workflow
 from pledger.client import ResetReapplyType, WithStartWorkflowOperation, WorkflowHandle
+from pledger.codecs import AesGcm, KeyRing, Offload, PayloadCodec, Place, Zstd
 from pledger.testing import environment
 
 SOON = timedelta(seconds=30)
@@ -167,8 +168,27 @@ async def sign(order: int) -> str:
     activity.raise_complete_async()
 
 
+class Upside:
+    name = "upside-down"
+
+    def encode(self, data: bytes, place: Place) -> bytes | None:
+        return data[::-1] if place.workflow_id else None
+
+    def decode(self, data: bytes, place: Place) -> bytes:
+        return data[::-1]
+
+
+def of_tenant(place: Place) -> str:
+    return place.namespace
+
+
+KEYS = KeyRing({"a": b"k" * 32}, current=of_tenant)
+CHAIN: list[PayloadCodec] = [Upside(), Zstd(level=9), AesGcm(KEYS, digest_key=b"d" * 32), Offload("s3://bucket")]
+Zstd("fast")  # type: ignore[arg-type]
+
+
 async def call_back(token: str) -> None:
-    async with connect("sqlite:///orders.db", token_keys=[b"k" * 32]) as client:
+    async with connect("sqlite:///orders.db", token_keys=[b"k" * 32], codecs=CHAIN) as client:
         await client.complete_activity(token, "signed", activity=sign)
         await client.fail_activity(token.encode(), ValueError("not there"))
         assert_type(await client.heartbeat_activity(token, "at the door", 3), bool)

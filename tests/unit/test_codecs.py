@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 
 import pytest
 
 from pledger import errors
-from pledger.codecs import DECOMPRESSED_MAX, AesGcm, KeyRing, Place, Zstd
+from pledger.codecs import DECOMPRESSED_MAX, AesGcm, KeyRing, Offload, Place, Zstd
 from pledger.history.sealing import check_codecs
 
 HERE = Place("default", "order-1", "R1", "2.args")
@@ -83,6 +84,55 @@ def test_what_names_pieces_and_digests_is_of_one_workflow_id_and_one_key() -> No
     assert rotated.digest_secret(HERE) == AesGcm(KeyRing({"k": KEY}), digest_key=b"d" * 32).digest_secret(HERE)
     assert one.key_mark("k") != other.key_mark("k")
     assert one.key_mark("none") == ""
+
+
+def test_what_is_kept_elsewhere_is_told_by_a_hash_that_is_verified(tmp_path: Path) -> None:
+    codec = Offload(tmp_path.as_uri())
+    text = b"as was said before. " * 100
+    reference = codec.encode(text, HERE)
+    assert reference is not None
+    assert len(reference) == 32
+    assert codec.encode(text, HERE.at("9.result")) == reference, "once for each workflow id"
+    assert codec.encode(b"short", HERE) is None
+    [kept] = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert kept.parent.name == "order-1"
+    assert codec.decode(reference, HERE) == text
+    kept.write_bytes(text[:-1])
+    with pytest.raises(errors.CodecError, match="was changed, or cut off") as changed:
+        codec.decode(reference, HERE)
+    before = codec.key_mark(str(changed.value.key_id))
+    assert codec.encode(text, HERE) == reference, "and is whole again, since its length was not"
+    assert codec.key_mark(str(changed.value.key_id)) != before
+    assert codec.decode(reference, HERE) == text
+    kept.unlink()
+    with pytest.raises(errors.CodecError, match="is not there") as gone:
+        codec.decode(reference, HERE)
+    assert codec.key_mark(str(gone.value.key_id)) == "nothing"
+
+
+@pytest.mark.parametrize("workflow_id", ["..", ".", "a/../../b", "/etc"])
+def test_no_workflow_id_leads_out_of_the_folder(tmp_path: Path, workflow_id: str) -> None:
+    (tmp_path / "in").mkdir()
+    codec = Offload((tmp_path / "in").as_uri())
+    place = HERE._replace(workflow_id=workflow_id)
+    reference = codec.encode(bytes(2_000), place)
+    assert reference is not None
+    assert [path.parent.parent.parent.name for path in tmp_path.rglob("*") if path.is_file()] == ["in"]
+    assert codec.decode(reference, place) == bytes(2_000)
+
+
+def test_a_store_that_is_away_is_told_as_such(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    codec = Offload((tmp_path / "file").as_uri())
+    with pytest.raises(errors.CodecError, match="cannot be reached") as away:
+        codec.encode(bytes(2_000), HERE)
+    before = codec.key_mark(str(away.value.key_id))
+    (tmp_path / "file").unlink()
+    assert codec.key_mark(str(away.value.key_id)) != before
+    with pytest.raises(errors.UsageError, match="knows no such store"):
+        Offload("nosuch://bucket")
+    with pytest.raises(errors.InvalidPolicyError, match="at least 32"):
+        Offload(tmp_path.as_uri(), at_least=1)
 
 
 class _Nameless:

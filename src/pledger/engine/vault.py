@@ -19,7 +19,7 @@ from pledger.engine.port.pieces import user_of
 from pledger.engine.port.records import Piece
 from pledger.history import pieces, sealing, transition
 from pledger.history.events import Command, Input
-from pledger.history.sealing import IN_PIECES, KeepsSecrets, PayloadCodec, Place
+from pledger.history.sealing import IN_PIECES, KeepsSecrets, NeedsOthers, PayloadCodec, Place
 
 if TYPE_CHECKING:
     from pledger.machine.identity import RunIdentity
@@ -119,7 +119,7 @@ class Vault:
 
     def _mark(self, codec_name: str, key_id: str) -> str:
         codec: object = self._by_name.get(codec_name)
-        return codec.key_mark(key_id) if isinstance(codec, KeepsSecrets) else ""
+        return codec.key_mark(key_id) if isinstance(codec, NeedsOthers) else ""
 
     def _told(self, error: errors.PledgerError) -> errors.PledgerError:
         if isinstance(error, errors.CodecError):
@@ -192,8 +192,8 @@ class Vault:
                 found[key] = _joined(told, gathered)
         return found
 
-    def _strip(self, data: bytes, place: Place) -> bytes | pieces.Outline:
-        """Undo what was done to it, the last first."""
+    def _strip(self, data: bytes, place: Place, undone: list[PayloadCodec] | None = None) -> bytes | pieces.Outline:
+        """Undo what was done to it, the last first. undone: takes by whom that was."""
         while sealing.is_sealed(data):
             done, data = sealing.unseal(data)
             if done == IN_PIECES:
@@ -206,6 +206,8 @@ class Vault:
                     codec=done,
                 )
             data = codec.decode(data, place)
+            if undone is not None:
+                undone.append(codec)
         return data
 
     def _gather(
@@ -226,22 +228,17 @@ class Vault:
             wanted = {name: how for name, how in wanted.items() if name not in gathered}
         return gathered
 
-    def _is_bound(self, body: bytes) -> bool:
-        while sealing.is_sealed(body):
-            done, body = sealing.unseal(body)
-            if isinstance(self._by_name.get(done), KeepsSecrets):
-                return True
-        return False
-
     def _piece(self, name: bytes, body: bytes | None, place: Place) -> bytes | errors.PledgerError:
         if body is None:
             return errors.CorruptHistoryError(f"a piece of a payload is missing ({name.hex()[:12]})")
+        undone: list[PayloadCodec] = []
         try:
-            piece = self._strip(body, place_of_piece(name, place))
+            piece = self._strip(body, place_of_piece(name, place), undone)
         except errors.PledgerError as error:
             return self._told(error)
         # One that was encrypted has its name bound in; its key may not be the one that names are made with now.
-        if isinstance(piece, bytes) and (self._is_bound(body) or _plain_name(piece) == name):
+        is_bound = any(isinstance(codec, KeepsSecrets) for codec in undone)
+        if isinstance(piece, bytes) and (is_bound or _plain_name(piece) == name):
             return piece
         return errors.CorruptHistoryError(f"a piece of a payload is damaged ({name.hex()[:12]})")
 

@@ -65,7 +65,17 @@ class PayloadCodec(Protocol):
 
 
 @runtime_checkable
-class KeepsSecrets(Protocol):
+class NeedsOthers(Protocol):
+    """What a codec has besides that needs what may be away: keys, another store."""
+
+    def key_mark(self, key_id: str) -> str:
+        """Tells what there is by that id (`CodecError.key_id`) now from what there was: one key from another, and from
+        none, which is ""; and nothing of the key."""
+        ...
+
+
+@runtime_checkable
+class KeepsSecrets(NeedsOthers, Protocol):
     """What a codec has besides that encrypts, and binds what it encrypts to its place."""
 
     def secret(self, place: Place) -> bytes:
@@ -74,10 +84,6 @@ class KeepsSecrets(Protocol):
 
     def digest_secret(self, place: Place) -> bytes:
         """The same for all starts of a workflow id. Raises CodecError."""
-        ...
-
-    def key_mark(self, key_id: str) -> str:
-        """Tells one key by that id from another, and from none, which is ""; and nothing of the key."""
         ...
 
 

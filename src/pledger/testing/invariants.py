@@ -6,6 +6,7 @@ Each invariant takes the simulation and gives what is wrong, in words. What can 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
@@ -17,7 +18,7 @@ from pledger.engine.port.filters import attribute_of
 from pledger.engine.port.posts import notice_id
 from pledger.history import chains, events, memos, payloads, transition
 from pledger.history.sealing import is_sealed
-from pledger.history.state import RunState
+from pledger.history.state import RunState, fold
 from pledger.testing.opening import plain_history
 from pledger.testing.replaying import replay
 
@@ -170,7 +171,7 @@ def every_update_is_done_once(sim: Judged) -> list[str]:
     """What a client was told of an update is recorded, and of one that was refused nothing is."""
     found: list[str] = []
     for journal, row in _journals(sim):
-        known = sim.auditor.records.by_run[row.run_key].state.updates
+        known = _state(sim, row).updates
         for update in journal.updates:
             sim.auditor.checks("nothing acknowledged is lost", "told is true")
             there = known.get(update.update_id)
@@ -242,7 +243,7 @@ def every_completion_counts(sim: Judged) -> list[str]:
     for program in sim.programs:
         for run_id, event_id, result in program.journal.completed:
             record = records.get(run_id)
-            outcome = None if record is None else record.outcomes.get(event_id)
+            outcome = None if record is None else _outcome(sim, record, event_id)
             if record is None or (outcome is None and record.state.status != "completed"):
                 continue
             sim.auditor.checks("nothing acknowledged is lost")
@@ -444,6 +445,27 @@ def _segments(sim: Judged, row: RunRow) -> Iterator[tuple[int, Record]]:
 
 def _transitions(sim: Judged, row: RunRow) -> tuple[Transition, ...]:
     return plain_history(sim.state, row, getattr(sim, "codecs", ()))
+
+
+def _state(sim: Judged, row: RunRow) -> RunState:
+    """As the auditor has it, with what is sealed in plain where it is still there."""
+    seen = sim.auditor.records.by_run[row.run_key].state
+    if not getattr(sim, "codecs", ()) or row.is_forgotten:
+        return seen
+    return fold(_transitions(sim, row), RunState())
+
+
+def _outcome(sim: Judged, record: Record, event_id: int) -> events.ActivityCompleted | events.ActivityFailed | None:
+    """The same of an activity's outcome."""
+    seen = record.outcomes.get(event_id)
+    if not (isinstance(seen, events.ActivityCompleted) and is_sealed(seen.result)):
+        return seen
+    row = next(row for row in sim.state.runs.values() if row.run_id == record.run_id)
+    inputs = itertools.chain.from_iterable(each.inputs for each in _transitions(sim, row))
+    return next(
+        (each for each in inputs if isinstance(each, events.ActivityCompleted) and each.scheduled_event_id == event_id),
+        seen,
+    )
 
 
 def _readable(sim: Judged, row: RunRow) -> tuple[Transition, ...] | None:

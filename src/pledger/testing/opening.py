@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from pledger.engine.sealed_records import Pass
@@ -19,8 +19,28 @@ if TYPE_CHECKING:
 def plain_history(state: State, row: RunRow, codecs: Sequence[PayloadCodec] = ()) -> tuple[Transition, ...]:
     """Of the run, with every payload read through. Raises CorruptHistoryError and CodecError where one cannot be."""
     opener = _opener(state, codecs)
-    place = Place(row.namespace, row.workflow_id, row.run_id, "")
-    return tuple(_plain(each, place, opener) for each in state.histories[row.run_key])
+    spans = list(_spans(state, row))
+    place = _place(row)
+
+    def origin(first_event_id: int) -> Place:
+        """What a reset has taken over was written by another run."""
+        return next((at for kept, at in reversed(spans) if first_event_id <= kept), place)
+
+    return tuple(_plain(each, origin(each.first_event_id), opener) for each in state.histories[row.run_key])
+
+
+def _spans(state: State, row: RunRow) -> Iterator[tuple[int, Place]]:
+    """Up to which event each of the runs that it goes on from has written, the newest of them first."""
+    kept: int | None = None
+    run_key = row.run_key
+    while (link := state.resets.get(run_key)) is not None:
+        kept = link.kept if kept is None else min(kept, link.kept)
+        run_key = link.base_key
+        yield kept, _place(state.runs[run_key])
+
+
+def _place(row: RunRow) -> Place:
+    return Place(row.namespace, row.workflow_id, row.run_id, "")
 
 
 def _opener(state: State, codecs: Sequence[PayloadCodec]) -> Pass:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pledger.engine.port.records import SessionRow
     from pledger.engine.port.verbs import Store
     from pledger.engine.secrets import SecretResolver
+    from pledger.history.sealing import PayloadCodec
     from pledger.machine.definitions import ActivityDefinition, WorkflowDefinition
     from pledger.machine.identity import RunIdentity
     from pledger.machine.machine import Machine
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
 class Surroundings:
     """What all processes of one simulation share. hit: counts a fault. faults, workflows: as they are now.
-    transactions, secrets: as of an engine."""
+    transactions, secrets: as of an engine. codecs: of each connection."""
 
     def __init__(
         self,
@@ -52,6 +53,7 @@ class Surroundings:
         activities: Callable[[str, int], list[ActivityDefinition[Any, Any]]],
         transactions: Mapping[str, str | None] | None = None,
         secrets: Sequence[SecretResolver] = (),
+        codecs: Sequence[PayloadCodec] = (),
     ) -> None:
         self.scheduler = scheduler
         self.ledger = ledger
@@ -62,6 +64,7 @@ class Surroundings:
         self.activities = activities
         self.transactions = transactions
         self.secrets = secrets
+        self.codecs = codecs
 
 
 class _Unwatched(Watchdog):
@@ -193,7 +196,13 @@ class Process:
         except errors.StoreError as error:
             self.end(f"could not open the ledger: {type(error).__name__}")
             return
-        connection = Connection(store, namespace=self.namespace, monotonic=self.loop.time, entropy=self.dice.randbytes)
+        connection = Connection(
+            store,
+            namespace=self.namespace,
+            monotonic=self.loop.time,
+            entropy=self.dice.randbytes,
+            codecs=self.surroundings.codecs,
+        )
         connection.heart_arguments = (self.loop,)
         self._connection = connection
         for task_queue in self._task_queues:

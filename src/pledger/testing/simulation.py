@@ -44,6 +44,7 @@ from pledger.testing.world import World
 
 if TYPE_CHECKING:
     from pledger.engine.secrets import SecretResolver
+    from pledger.history.sealing import PayloadCodec
 
 #: Faults happen for so long at most (virtual seconds).
 FAULTS_LAST_S: Final = 60.0
@@ -79,7 +80,8 @@ class Simulation:
     and new code work side by side. Runs of these may block meanwhile, and must go on in the end.
     retention: how long finished runs are kept, where the workflow says nothing else.
     store: "memory", "sqlite" for the real store on a simulated disk, or "postgres" for a model of that store, with its
-    connections, hints and fail-overs. durability: as in `connect`, of that one. secrets: as in `Worker`. What
+    connections, hints and fail-overs. durability: as in `connect`, of that one. secrets: as in `Worker`. codecs: as in
+    `connect`; those that draw anything take it from dice of their own. What
     transactions of activities write is in `rows`.
     state: the ledger, as dictionaries. world: the outside. workflows: those of the end, by name. programs: the client
     programs with what they were told. hits: how often each fault happened. checked: how often each rule was held
@@ -105,6 +107,7 @@ class Simulation:
         store: str = "memory",
         durability: str = "power",
         secrets: Sequence[SecretResolver] = (),
+        codecs: Sequence[PayloadCodec] = (),
     ) -> None:
         if workers < len(namespaces):
             raise UsageError("a simulation needs at least one worker for each namespace")
@@ -112,6 +115,7 @@ class Simulation:
             raise UsageError(f"store={store!r} is not known: use 'memory', 'sqlite' or 'postgres'.")
         guards.install()
         self.seed = seed
+        self.codecs = codecs
         self.programs: list[Program] = []
         self._waits_for: Program | None = None
         self._workflows = {each.name: each for each in map(WorkflowDefinition.of, workflows)}
@@ -150,6 +154,7 @@ class Simulation:
             activities=lambda worker, most: [self.world.watch(each, worker, most) for each in activities],
             transactions={each.transaction: None for each in activities if each.transaction is not None},
             secrets=secrets,
+            codecs=codecs,
         )
         self._seats = Seats(
             self._conditions, surroundings, self._dice, programs=self.programs, all_closed=self._all_closed

@@ -8,6 +8,7 @@ from tests.simulation.reverts import (
     of_attempts,
     of_audits,
     of_chains,
+    of_codecs,
     of_dependencies,
     of_families,
     of_held_rows,
@@ -44,4 +45,5 @@ EVERY = [
     *of_families.REVERTS,
     *of_resets.REVERTS,
     *of_labels.REVERTS,
+    *of_codecs.REVERTS,
 ]
