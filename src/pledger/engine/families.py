@@ -90,7 +90,7 @@ _REUSE: Final = {each.value: each for each in IdReusePolicy} | {"same_input": Id
 
 def _reuse_of(run: ActiveRun, command: events.StartChild) -> IdReusePolicy:
     reset = run.machine.context.reset
-    if reset is not None and command.workflow_id in reset.children:
+    if reset is not None and command.workflow_id in (reset.children or ()):
         return IdReusePolicy.ALLOW_DUPLICATE  # it is the child of before, whose start does not count any more
     return _REUSE[command.reuse]
 

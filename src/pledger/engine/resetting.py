@@ -177,7 +177,7 @@ class Draft:
     def _children(self) -> tuple[str, ...]:
         """The ids of the children that were started beyond the point, by the same runs and by successors of theirs."""
         ids = [each.workflow_id for each in self._beyond if isinstance(each, events.StartChild)]
-        return tuple(dict.fromkeys([*ids, *(each for reset in self._resets_before() for each in reset.children)]))
+        return tuple(dict.fromkeys([*ids, *(each for reset in self._resets_before() for each in reset.children or ())]))
 
     def _resets_before(self) -> Iterator[events.RunReset]:
         """What the run has inherited itself, and may not have asked for since."""
@@ -208,7 +208,7 @@ class Draft:
             self.tokens(),
             self.deadline_ms(now_ms),
             self._past(),
-            self._children(),
+            self._children() or None,
         )
         return ResetRun(
             namespace=base.row.namespace,

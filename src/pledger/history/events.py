@@ -158,7 +158,7 @@ class RunReset(Event, tag=18, frozen=True):
     keys: what the default idempotency keys of the base begin with. past: (activity type, digest of the arguments, key)
     of what the base has scheduled beyond the point, in order: who asks for the same again gets the key again.
     tokens: no attempt for such a key has had a fencing token above this. deadline_ms: when the run times out, or None.
-    children: workflow ids of the children that were started beyond the point: the code may start them again.
+    children: workflow ids of the children that were started beyond the point, or None: the code may start them again.
     """
 
     base_run_id: str
@@ -170,7 +170,7 @@ class RunReset(Event, tag=18, frozen=True):
     tokens: int
     deadline_ms: int | None = None
     past: tuple[tuple[str, str, str], ...] = ()
-    children: tuple[str, ...] = ()
+    children: tuple[str, ...] | None = None
 
 
 class UpdateAccepted(Event, tag=9, frozen=True):
