@@ -349,13 +349,13 @@ class WorkflowHandle(Generic[T]):
         event_id: the last event that counts; in the midst of what the code asked for, the last input before that does.
         What is recorded up to there is not done again, ids and random values stay, and activities that were pending
         are attempted again under the keys that they had. `plan_reset` tells what else would be repeated.
-        reapply: which messages that came after the point the new run is given again; signals by default.
+        reapply: which messages that came after the point the new run is given again; signals and updates by default.
         reason, by: why, and who asks for it (user@host by default). Both runs show it.
         request_id: a name of yours for the request: one new run is made in the chain, however often it is repeated.
         Raises UsageError for an event that the history has not, NoLongerKeptError once retention has removed it,
         CorruptHistoryError for one behind the damage of a damaged history.
         """
-        reapply = options.get("reapply", ResetReapplyType.SIGNAL)
+        reapply = options.get("reapply", ResetReapplyType.SIGNAL_AND_UPDATE)
         draft = functools.partial(resetting.draft_reset, event_id=event_id, reapply=reapply)
         return await self._go_on(draft, options.get("reason", ""), options.get("by"), options.get("request_id"))
 
@@ -372,7 +372,9 @@ class WorkflowHandle(Generic[T]):
         """
         return await self._go_on(resetting.draft_redrive, reason, by, request_id)
 
-    async def plan_reset(self, event_id: int, *, reapply: ResetReapplyType = ResetReapplyType.SIGNAL) -> ResetPlan:
+    async def plan_reset(
+        self, event_id: int, *, reapply: ResetReapplyType = ResetReapplyType.SIGNAL_AND_UPDATE
+    ) -> ResetPlan:
         """What `reset` would do; nothing is changed. Raises as `reset`."""
         base = await reset_base.read_base(self._connection.store, await self._row())
         return reset_plan(resetting.draft_reset(base, event_id, reapply))

@@ -358,7 +358,7 @@ class SyncHandle:
         again = self._handle.redrive(reason=reason, by=by, request_id=request_id)
         return SyncHandle(self._client, self._wait(again))
 
-    def plan_reset(self, event_id: int, *, reapply: ResetReapplyType = ResetReapplyType.SIGNAL) -> ResetPlan:
+    def plan_reset(self, event_id: int, *, reapply: ResetReapplyType = ResetReapplyType.SIGNAL_AND_UPDATE) -> ResetPlan:
         plan: ResetPlan = self._wait(self._handle.plan_reset(event_id, reapply=reapply))
         return plan
 

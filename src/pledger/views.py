@@ -33,7 +33,7 @@ from pledger.engine.port.records import (
 from pledger.engine.resetting import Draft, Repetition
 from pledger.history import failures, memos, payloads, view
 from pledger.history.attributes import TypedSearchAttributes, typed
-from pledger.history.events import SignalReceived
+from pledger.history.events import SignalReceived, UpdateAccepted
 from pledger.history.placement import LimitRule
 from pledger.history.state import OpenPhase, RunState
 from pledger.history.times import utc
@@ -433,7 +433,7 @@ def reset_plan(draft: Draft) -> ResetPlan:
         max(1, draft.cut.event_id),
         newest.run_id if newest.status == "running" else None,
         tuple(draft.repetitions()),
-        tuple(each.name if isinstance(each, SignalReceived) else "cancel" for each in draft.reapplied),
+        tuple(each.name if isinstance(each, SignalReceived | UpdateAccepted) else "cancel" for each in draft.reapplied),
     )
 
 

@@ -68,6 +68,36 @@ class Order:
 
 
 @workflow.defn
+class Tally:
+    """Adds up what updates give it, each after a payment; it takes no more than three."""
+
+    def __init__(self) -> None:
+        self.added: list[int] = []
+        self.is_closed = False
+
+    @workflow.run
+    async def run(self) -> list[int]:
+        await pay("first")
+        await workflow.wait_condition(lambda: self.is_closed)
+        await workflow.wait_condition(workflow.all_handlers_finished)
+        return self.added
+
+    @workflow.update
+    async def add(self, number: int) -> str:
+        self.added.append(number)
+        return await pay(f"add {number}")
+
+    @add.validator
+    def _has_room(self, number: int) -> None:
+        if len(self.added) == 3:
+            raise ValueError(f"{number} is one too many")
+
+    @workflow.signal
+    def close(self) -> None:
+        self.is_closed = True
+
+
+@workflow.defn
 class Shipment:
     """Waits for as long as nobody ends it."""
 
@@ -175,6 +205,47 @@ async def test_messages_after_the_point_are_left_out_if_that_is_asked(ledger: Le
         first = next(each for step, each in bank.seen.items() if step.startswith("first"))
         assert [token for _, token in first] == [1, 1_001], "ids are drawn again as they were, and so is the key"
         assert len({key for key, _ in first}) == 1
+
+
+async def test_updates_after_the_point_are_accepted_as_they_were(ledger: Ledger) -> None:
+    async with ledger.connect() as client, ledger.worker(client, Tally, pay):
+        old = named(client, await client.start_workflow(Tally.run, id="order-1"))
+        for number in range(3):
+            await old.execute_update(Tally.add, number, id=f"add-{number}")
+        with pytest.raises(errors.UpdateRejectedError):
+            await old.execute_update(Tally.add, 3, id="add-3")
+        accepted = await event_of(old, "UpdateAccepted", 1)
+        plan = await old.plan_reset(accepted)
+        assert plan.reapplied == ("add",), "those before are facts"
+        assert (await old.plan_reset(accepted, reapply=ResetReapplyType.SIGNAL)).reapplied == ()
+        # The first one has paid by then: it is full before the last one of those that are given again is.
+        new = await old.reset(accepted)
+        assert await new.execute_update(Tally.add, 2, id="add-2") == "add 2 paid"
+        with pytest.raises(errors.UpdateConflictError):
+            await new.execute_update(Tally.add, 7, id="add-2")
+        with pytest.raises(errors.UpdateRejectedError, match="3 is one too many"):
+            await new.execute_update(Tally.add, 3, id="add-3")
+        history = await new.history()
+        began = next(
+            each for each in history.transitions if any(isinstance(one, events.RunReset) for one in each.inputs)
+        )
+        assert [type(each).__name__ for each in began.inputs] == ["RunReset", *["UpdateAccepted"] * 2]
+        await new.signal(Tally.close)
+        assert await new.result() == [0, 1, 2]
+        assert [len(bank.seen[f"add {number}"]) for number in range(3)] == [1, 2, 2]
+        assert len({key for key, _ in bank.seen["add 2"]}) == 1
+
+
+async def test_updates_after_the_point_are_left_out_if_that_is_asked(ledger: Ledger) -> None:
+    async with ledger.connect() as client, ledger.worker(client, Tally, pay):
+        old = named(client, await client.start_workflow(Tally.run, id="order-1"))
+        await old.execute_update(Tally.add, 7, id="add")
+        await old.signal(Tally.close, message_id="close")
+        assert await old.result() == [7]
+        new = await old.reset(1, reapply=ResetReapplyType.NONE)
+        assert await new.execute_update(Tally.add, 8, id="add") == "add 8 paid", "it is not known here"
+        await new.signal(Tally.close)
+        assert await new.result() == [8]
 
 
 async def test_a_message_that_waited_before_the_reset_is_no_beginning(ledger: Ledger) -> None:

@@ -33,6 +33,7 @@ Why: TypeAlias = Annotated[
 
 
 class Reapply(StrEnum):
+    MESSAGES = "messages"
     SIGNALS = "signals"
     ALL = "all"
     NONE = "none"
@@ -50,9 +51,11 @@ def reset(
     reapply: Annotated[
         Reapply,
         typer.Option(
-            "--reapply", help="Messages after the event that are given again; `all` has requests to cancel too."
+            "--reapply",
+            help="What came after the event and is given again: `messages` are signals and updates, `all` has "
+            "requests to cancel too.",
         ),
-    ] = Reapply.SIGNALS,
+    ] = Reapply.MESSAGES,
     reason: Why = "",
     dry_run: Really = None,
     run_id: options.RunId = None,

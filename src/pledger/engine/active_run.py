@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pledger.history.events import CancelRequested, SignalReceived
+from pledger.history.events import CancelRequested, SignalReceived, UpdateAccepted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -33,7 +33,8 @@ class ActiveRun:
     been warned, in percent; None: not known here. growth: a warning that is to be written. held_back: messages, with
     their origins, that have to wait: see `growth`.
     waiting: called, with the machine at rest, once nothing is in flight (queries). asks: of those who wait for updates;
-    has_updates: some are among the inputs. settled: keys of messages that came to nothing with the start.
+    has_updates: some are among the inputs. settled: keys of messages that came to nothing with the start. given: how
+    many inputs a run begins with that was reset, or goes on for such a one: they are one message, and come together.
     started_ms: when it was started, wherever. For a meter, and kept only where there is one: ready_s, when it last
     became ready, by the loop's clock; waited_ms: how long it had waited in the store before that; met: its code has
     gone on since it came into memory.
@@ -50,6 +51,7 @@ class ActiveRun:
         "delivered",
         "event_mark",
         "fence",
+        "given",
         "gone",
         "growth",
         "has_updates",
@@ -123,6 +125,7 @@ class ActiveRun:
         self.asks: tuple[Ask, ...] = ()
         self.has_updates = False
         self.settled: tuple[int, ...] = ()
+        self.given = 0
 
     def add(self, one: Input, origin: int = 0) -> None:
         """Put an input in line for the next transition."""
@@ -165,5 +168,5 @@ class ActiveRun:
 
 def in_no_inbox(inputs: Sequence[Input], origins: Sequence[int]) -> list[Input]:
     """Messages that a reset gave again: who ends without taking them leaves them to nobody but its successor."""
-    kinds = (SignalReceived, CancelRequested)
+    kinds = (SignalReceived, UpdateAccepted, CancelRequested)
     return [one for one, origin in zip(inputs, origins, strict=True) if not origin and isinstance(one, kinds)]

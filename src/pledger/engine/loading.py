@@ -499,6 +499,7 @@ def _take_reset(run: ActiveRun, message: Message) -> None:
     except msgspec.MsgspecError as error:
         raise _damaged(run, "what it is to begin with", error) from error
     reset = next((one for one in inputs if isinstance(one, events.RunReset)), None)
+    run.given = len(inputs)
     for position, one in enumerate(inputs):
         if reset is None and isinstance(one, RunStarted):
             _begin(run, one, message)

@@ -7,7 +7,7 @@ comes after the point is looked through once: messages that are to be given agai
 from __future__ import annotations
 
 import functools
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
@@ -43,10 +43,12 @@ Fate: TypeAlias = Literal["completed", "failed", "cancelled", "pending"]
 class ResetReapplyType(Enum):
     """Which messages that reached a run after the point its reset gives to the new run, in their order.
 
-    SIGNAL: signals. ALL_ELIGIBLE: requests to cancel too. NONE: none of those that were delivered; what still waits is
-    delivered all the same.
+    SIGNAL_AND_UPDATE: signals, and updates, which are accepted as they were: their validators are not asked again.
+    SIGNAL: signals alone. ALL_ELIGIBLE: requests to cancel too. NONE: none of those that were delivered; what still
+    waits is delivered all the same.
     """
 
+    SIGNAL_AND_UPDATE = "messages"
     SIGNAL = "signals"
     ALL_ELIGIBLE = "all"
     NONE = "none"
@@ -292,6 +294,7 @@ class Draft:
 
 
 _OUTCOMES = (events.ActivityCompleted, events.ActivityFailed)
+_WITH_UPDATES = frozenset({ResetReapplyType.SIGNAL_AND_UPDATE, ResetReapplyType.ALL_ELIGIBLE})
 
 
 def draft_reset(base: Base, event_id: int, reapply: ResetReapplyType) -> Draft:
@@ -333,7 +336,7 @@ def draft_redrive(base: Base) -> Draft:
             f"something again, reset it to the event before",
             status=row.status,
         )
-    return _checked(Draft(base, cut, "redrive", ResetReapplyType.SIGNAL))
+    return _checked(Draft(base, cut, "redrive", ResetReapplyType.SIGNAL_AND_UPDATE))
 
 
 def _checked(draft: Draft) -> Draft:
@@ -415,16 +418,21 @@ def _keys_of(row: RunRow) -> str:
 
 
 def _again(
-    kept: Iterable[events.Event], beyond: Iterable[events.Event], reapply: ResetReapplyType
+    kept: Sequence[events.Event], beyond: Iterable[events.Event], reapply: ResetReapplyType
 ) -> Iterator[events.Input]:
     """The messages beyond the point that are given again, each once. kept: what the new run knows already."""
     seen = {each.message_id for each in kept if isinstance(each, events.SignalReceived)}
     asked = {each.request_id for each in kept if isinstance(each, events.CancelRequested)}
+    updated = {each.update_id for each in kept if isinstance(each, events.UpdateAccepted)}
     for each in beyond:
         match each:
             case events.SignalReceived() if reapply is not ResetReapplyType.NONE:
                 if each.message_id not in seen:
                     seen.add(each.message_id)
+                    yield each
+            case events.UpdateAccepted() if reapply in _WITH_UPDATES:
+                if each.update_id not in updated:
+                    updated.add(each.update_id)
                     yield each
             case events.CancelRequested() if reapply is ResetReapplyType.ALL_ELIGIBLE:
                 if each.request_id not in asked:

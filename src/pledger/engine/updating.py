@@ -85,6 +85,10 @@ class Updates:
     def admit(self, run: ActiveRun, inputs: list[Input], origins: list[int], now_ms: int) -> None:
         """Leave of the inputs those of the next transition, and put those behind them back in line: an update is its
         first input or none."""
+        if run.given and type(inputs[0]) in _BEGINNINGS:
+            # They are one message. Updates among them were accepted once, and are not judged again.
+            _put_back(run, inputs, origins, _next_update(inputs, run.given))
+            return
         if run.last_event == 0:
             self._admit_at_start(run, inputs, origins, now_ms)
             return
@@ -173,6 +177,7 @@ class Updates:
                 ask.tell(answer)
 
 
+_BEGINNINGS = frozenset({events.RunStarted, events.RunReset})
 _WITH_START = frozenset({events.RunStarted, events.SignalReceived, UpdateAccepted})
 
 
