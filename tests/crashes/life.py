@@ -251,7 +251,19 @@ class _Clerk:
         self._number = number
         self._journal = program.journal
         self._kept = dict.fromkeys(
-            ("started", "signal", "refused", "cancel", "terminated", "outcome", "offered", "completed", "updated"), 0
+            (
+                "started",
+                "signal",
+                "refused",
+                "cancel",
+                "terminated",
+                "outcome",
+                "offered",
+                "completed",
+                "accepted",
+                "updated",
+            ),
+            0,
         )
 
     def __call__(self, _: str) -> None:
@@ -262,6 +274,7 @@ class _Clerk:
             "refused": journal.refused,
             "cancel": [list(each) for each in journal.cancels],
             "terminated": journal.terminated,
+            "accepted": [list(each) for each in journal.updates_accepted],
             "updated": [[each.run_id, each.update_id, each.value] for each in journal.updates],
             "outcome": [[each.run_id, each.status, each.value] for each in journal.outcomes],
             "offered": [list(each) for each in journal.offered],

@@ -140,5 +140,6 @@ def _recall(lines: list[Line], number: int, program: Program) -> None:
         outcomes=[Outcome(*each) for each in mine("outcome")],
         offered=[(run_id, event_id, result) for run_id, event_id, result in mine("offered")],
         completed=[(run_id, event_id, result) for run_id, event_id, result in mine("completed")],
+        updates_accepted=[(run_id, update_id) for run_id, update_id in mine("accepted")],
         updates=[Updated(*each) for each in mine("updated")],
     )

@@ -133,9 +133,10 @@ async def buy_three(caller: Caller) -> None:
 
     async def buy(n: int) -> None:
         name = f"buy-{n}-"
-        while not await caller.update(  # noqa: ASYNC110 - what it waits for tells nobody
-            f.Till.sell, f"thing {n}", id=f"{name}{sum(each.startswith(name) for each in caller.updates_refused)}"
-        ):
+        while True:
+            again = sum(each.startswith(name) for each in caller.updates_refused)
+            if await caller.update(f.Till.sell, f"thing {n}", id=f"{name}{again}") is not False:
+                return
             await asyncio.sleep(caller.dice.random())
 
     await asyncio.gather(*map(buy, range(3)))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, Unpack
 from pledger import errors
 from pledger.engine.port.records import OUTSIDE
 from pledger.history import payloads
+from pledger.updates import WorkflowUpdateStage
 
 if TYPE_CHECKING:
     import random
@@ -42,7 +43,7 @@ class Signalled:
 
 @dataclass(frozen=True, slots=True)
 class Updated:
-    """A completed update, as its client was told."""
+    """A completed update, as its client was told. run_id: of the run that has accepted it."""
 
     run_id: str
     update_id: str
@@ -70,7 +71,8 @@ class Journal:
     that were accepted. run_ids: what its start was answered with, one for each time it was asked, and what went on by
     its resets. cancels: (run_id, request_id). went_back: whether the ledger ever has, and lacks some of what was
     acknowledged.
-    updates_refused: the ids of those that were rejected, or came when the run had closed.
+    updates_accepted: (run_id, update_id) of those that are to survive whatever comes. updates_refused: the same of
+    those that were rejected, or came when the run had closed.
     """
 
     run_ids: list[str] = field(default_factory=list)
@@ -82,7 +84,8 @@ class Journal:
     offered: list[tuple[str, int, Any]] = field(default_factory=list)
     completed: list[tuple[str, int, Any]] = field(default_factory=list)
     updates: list[Updated] = field(default_factory=list)
-    updates_refused: list[str] = field(default_factory=list)
+    updates_accepted: list[tuple[str, str]] = field(default_factory=list)
+    updates_refused: list[tuple[str, str]] = field(default_factory=list)
     went_back: bool = False
 
     def forget(self, state: State) -> None:
@@ -96,6 +99,7 @@ class Journal:
         if not closed.issuperset(self.run_ids):
             self.refused.clear()
         self.updates.clear()
+        self.updates_accepted.clear()
         self.updates_refused.clear()
         self.run_ids = [each for each in self.run_ids if each in rows]
         self.signals = [each for each in self.signals if (each.run_id, each.message_id) in there]
@@ -280,26 +284,36 @@ class Caller:
     @property
     def updates_refused(self) -> Sequence[str]:
         """Their ids, of all lives of the program."""
-        return self._journal.updates_refused
+        return [update_id for _, update_id in self._journal.updates_refused]
 
-    async def update(self, update: Callable[..., Any] | str, *args: Any, id: str) -> bool:  # noqa: A002 - the field's
-        """Whether it was done: a run refuses some, and takes none once it is closed. Sent until that is known."""
+    async def update(self, update: Callable[..., Any] | str, *args: Any, id: str) -> bool | None:  # noqa: A002 - the field's
+        """Whether it was done: a run refuses some, and takes none once it is closed. Sent until that is known.
+
+        None where nobody knows it any more, or the run has ended before its handler.
+        """
         for _ in range(1 + self._duplicates()):
             try:
-                value = await self._repeated(lambda: self._updated(update, args, id))
-            except (errors.UpdateRejectedError, errors.RunClosedError):
-                self._journal.updates_refused.append(id)
+                done = await self._repeated(lambda: self._updated(update, args, id))
+            except (errors.UpdateRejectedError, errors.RunClosedError) as error:
+                self._journal.updates_refused.append((getattr(error, "run_id", None) or self.run_id, id))
                 self._told(f"update {id} refused")
                 return False
             except (errors.UpdateUnfinishedError, errors.NoLongerKeptError, errors.CorruptHistoryError):
-                return False
-            self._journal.updates.append(Updated(self.run_id, id, value))
+                return None
+            self._journal.updates.append(done)
             self._told(f"update {id} done")
         return True
 
-    async def _updated(self, update: Callable[..., Any] | str, args: tuple[Any, ...], update_id: str) -> Any:
+    async def _updated(self, update: Callable[..., Any] | str, args: tuple[Any, ...], update_id: str) -> Updated:
+        """Some wait until it is accepted first, and are told so."""
+        stage = self.dice.choice(list(WorkflowUpdateStage))
         try:
-            return await self.handle.execute_update(update, *args, id=update_id)
+            sent = await self.handle.start_update(update, *args, id=update_id, wait_for_stage=stage)
+            accepted = (sent.workflow_run_id or self.run_id, update_id)
+            if stage is WorkflowUpdateStage.ACCEPTED and accepted not in self._journal.updates_accepted:
+                self._journal.updates_accepted.append(accepted)
+                self._told(f"update {update_id} accepted")
+            return Updated(accepted[0], update_id, await sent.result())
         except (errors.NoWorkerError, errors.RunBlockedError) as error:
             raise errors.StoreUnavailableError(str(error)) from error  # nobody knows: it is sent again
 

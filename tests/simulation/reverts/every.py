@@ -22,6 +22,7 @@ from tests.simulation.reverts import (
     of_the_store,
     of_tokens,
     of_transactions,
+    of_updates,
     of_wide_transitions,
 )
 
@@ -46,4 +47,5 @@ EVERY = [
     *of_resets.REVERTS,
     *of_labels.REVERTS,
     *of_codecs.REVERTS,
+    *of_updates.REVERTS,
 ]
