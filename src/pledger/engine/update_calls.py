@@ -102,6 +102,8 @@ async def outcome(
                         return row, command
             if len(rows) < PAGE:
                 break
+        if not accepted or row.status != "running":
+            check_kept(await store.read_run(run_key))  # it may have been removed while it was read
         if not accepted:
             raise errors.UnknownUpdateError(
                 f"{in_words(row)} has accepted no update of the id {update_id!r}; handle.history() has what it did"
@@ -140,6 +142,7 @@ async def accepted_before(connection: Connection, row: RunRow, update: UpdateAcc
                     accepted = each.first_event_id
                 elif isinstance(one, CompleteUpdate) and one.update_id == update.update_id:
                     return Told(accepted, one)
+    check_kept(await connection.store.read_run(row.run_key))  # it may have been removed while it was read
     return Told(accepted) if accepted else None
 
 
@@ -150,7 +153,11 @@ async def accepted_in_chain(connection: Connection, row: RunRow, update: UpdateA
         earlier = await connection.store.find_run(row.namespace, row.workflow_id, run_id)
         if earlier is None or earlier.is_forgotten:
             return None
-        if (told := await accepted_before(connection, earlier, update)) is not None:
+        try:
+            told = await accepted_before(connection, earlier, update)
+        except errors.NoLongerKeptError:
+            return None
+        if told is not None:
             return earlier, told
     return None
 
