@@ -22,7 +22,7 @@ from pledger.history.calls import encode_call
 from pledger.history.events import Command
 from pledger.history.names import check_id, clean
 from pledger.history.state import fold
-from pledger.history.times import utc
+from pledger.history.times import check_duration, utc
 from pledger.history.transition import Transition
 from pledger.interceptors import (
     CancelWorkflowInput,
@@ -279,6 +279,7 @@ class WorkflowHandle(Generic[T]):
     async def _start_update(self, given: StartWorkflowUpdateInput) -> WorkflowUpdateHandle[Any]:
         name, encoded, signature = self._message("update", given.update, tuple(given.args))
         update_id = check_update_id(self._connection, given.id, name, self.workflow_id)
+        check_duration(given.timeout, f"the timeout of update {name!r} to workflow {self.workflow_id!r}", or_none="")
         return await start_update(
             self._client,
             self,

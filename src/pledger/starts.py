@@ -200,6 +200,11 @@ def signal_beside(
     message_id: str | None,
 ) -> Beside:
     """A signal that goes with a start. Raises what `WorkflowHandle.signal` raises for what it is given."""
+    if isinstance(args, str | bytes) or not isinstance(args, Sequence):
+        raise errors.UsageError(
+            f"start_signal_args of workflow {workflow_id!r} is {args!r}, of type {type(args).__name__}; it must be a "
+            "list of the signal's arguments"
+        )
     definition = None if isinstance(workflow, str) else WorkflowDefinition.of(workflow)
     handle: WorkflowHandle[Any] = WorkflowHandle(client, workflow_id, None, definition)
     name, encoded, _ = handle._message(  # noqa: SLF001 - a part of the same face

@@ -16,6 +16,7 @@ from pledger.engine.port.operations import (
     ConfirmClaim,
     ExpireTask,
     FinishTask,
+    FirstMessage,
     HandOut,
     Heartbeat,
     LogAttempts,
@@ -100,7 +101,7 @@ class Builder:
         return None if due_in is None else 0 if due_in < 0 else self.now_ms + due_in
 
     async def _start(self, _: list[Any], *drawn: Any) -> Callable[[], Operation]:
-        workflow_id, workflow_type, task_queue, namespace, digest, reuse, conflict, born, tasks, labels = drawn
+        workflow_id, workflow_type, task_queue, namespace, digest, reuse, conflict, born, tasks, labels, beside = drawn
         owner = None if born is None or not self.sessions else self.sessions[born % len(self.sessions)]
         transition = self._transition(1)
         run_id = f"run '{self._serial}'"
@@ -116,7 +117,8 @@ class Builder:
                 first = Append(0, 0, 0, transition, 2, None, now_ms, tasks=self._task_rows(row, tasks))
             return StartRun(
                 namespace, workflow_id, run_id, workflow_type, task_queue, digest, b"started", now_ms, reuse,
-                conflict, owner, first, attributes=labels[0], memo=labels[1],
+                conflict, owner, first, beside=None if beside is None else FirstMessage(*beside),
+                attributes=labels[0], memo=labels[1],
             )  # fmt: skip
 
         return make

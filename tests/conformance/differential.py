@@ -34,13 +34,13 @@ MANY: Final = 100
 
 
 class Side(Builder):
-    """A store with a script on it. requests: their keys, in the order in which they came to be."""
+    """A store with a script on it. requests: their runs and keys, in the order in which they came to be."""
 
     def __init__(self, name: str, ledger: Ledger) -> None:
         super().__init__(ledger)
         self.name = name
         self.places: list[tuple[str, str]] = []
-        self.requests: list[int] = []
+        self.requests: list[tuple[int, int]] = []
         self._last: list[Callable[[], Operation]] = []
 
     async def do(self, step: Step) -> Any:
@@ -217,15 +217,20 @@ class Side(Builder):
     async def ask(self, number: int, name: str, body: bytes) -> Any:
         if self.runs:
             run_key = self.runs[number % len(self.runs)]
-            self.requests.append(await self.store.ask(run_key, "query", name, body, self.now_ms + 10))
+            request_key = await self.store.ask(run_key, "query", name, body, self.now_ms + 10)
+            self.requests.append((run_key, request_key))
 
-    async def answer_request(self, number: int, answer: bytes | None) -> Any:
-        if self.requests:
-            failure = b"failed" if answer is None else None
-            await self.store.answer_request(self.requests[number % len(self.requests)], answer, failure)
+    async def answer_request(self, number: int, answer: bytes | None, off: int | None) -> Any:
+        """off: None where it does not matter who answers, else by how much the fence is not that of the run."""
+        if not self.requests:
+            return
+        run_key, request_key = self.requests[number % len(self.requests)]
+        failure = b"failed" if answer is None else None
+        fence = None if off is None else (await self.store.read_run(run_key)).fence + off
+        await self.store.answer_request(request_key, answer, failure, fence)
 
     async def take_answer(self, number: int) -> Any:
-        return await self.store.take_answer(self.requests[number % len(self.requests)]) if self.requests else None
+        return await self.store.take_answer(self.requests[number % len(self.requests)][1]) if self.requests else None
 
     async def drop_requests(self) -> Any:
         await self.store.drop_requests(self.now_ms)

@@ -113,6 +113,9 @@ class Dice(random.Random):
             self.choice((None, self.number())),  # the session that it is born in
             self.tasks(),
             self.labels(),
+            self.choice(
+                (None, None, ("m-1", "note", self.choice(BODIES), self.random() < HALF))
+            ),  # what is sent with it
         )
 
     def append(self) -> Step:
@@ -196,7 +199,7 @@ class Dice(random.Random):
                 ("woken_runs", number),
                 ("look", number, self.choice(CODES)),
                 ("ask", number, self.choice(IDS), self.choice(BODIES)),
-                ("answer_request", number, self.choice((None, *BODIES[1:]))),
+                ("answer_request", number, self.choice((None, *BODIES[1:])), self.choice((None, self.off()))),
                 ("take_answer", number),
                 ("drop_requests",),
                 ("pause", self.choice(PAUSE_KINDS), self.randrange(3), self.choice(IDS)),

@@ -24,7 +24,7 @@ from pledger.testing.journal import Then
 #: ["kind", parameters or programs...]
 Program: TypeAlias = list[Any]
 
-#: Signals that a program gets; it may wait for any number of them up to this.
+#: Signals and updates that a program gets; it may wait for any number of them up to this.
 CALLS: Final = 3
 #: No program takes that long, whatever goes wrong.
 LONG_S: Final = 1200.0
@@ -145,6 +145,11 @@ class Interpreter:
     @workflow.signal
     def call(self, number: int) -> None:
         self.calls += 1
+
+    @workflow.update
+    async def ring(self, number: int) -> int:
+        self.calls += 1
+        return await echo(number)
 
     async def do(self, program: Program) -> Any:
         kind, *rest = program
@@ -346,7 +351,7 @@ ENDS: Final = st.tuples(st.sampled_from(["cancel", "terminate"]), st.sampled_fro
 
 
 def call_and_end(how: str, after_s: float) -> Then:
-    """The signals, and in the midst of them the end."""
+    """The calls, and in the midst of them the end."""
 
     async def end(caller: Caller) -> None:
         await asyncio.sleep(after_s)
@@ -359,7 +364,10 @@ def call_and_end(how: str, after_s: float) -> Then:
 
 
 async def call(caller: Caller) -> None:
-    """The client's part: the signals, now and then."""
+    """The client's part: signals and updates, now and then."""
     for number in range(CALLS):
-        await caller.signal(Interpreter.call, number, message_id=f"call-{number}")
+        if caller.dice.random() < 0.5:
+            await caller.signal(Interpreter.call, number, message_id=f"call-{number}")
+        else:
+            await caller.update(Interpreter.ring, number, id=f"ring-{number}")
         await asyncio.sleep(caller.dice.random() * 3)

@@ -6,6 +6,7 @@ What is written and cannot be read again blocks its run for ever, long after the
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import enum
 import math
 from collections.abc import Awaitable, Callable
@@ -27,8 +28,8 @@ from pledger import (
     connect,
     workflow,
 )
-from pledger.client import WorkflowHandle
-from pledger.errors import UsageError
+from pledger.client import WorkflowHandle, WorkflowUpdateStage
+from pledger.errors import NoWorkerError, UsageError
 from pledger.history import transition
 from pledger.history.attributes import KINDS
 from pledger.history.budget import CircuitBreaker
@@ -199,6 +200,10 @@ class Waits:
     def hurry(self) -> None:
         pass
 
+    @workflow.update
+    def set(self) -> None:
+        pass
+
 
 async def read_all(handle: WorkflowHandle[Any]) -> None:
     """What the ledger has of the run, its start included, which no worker has taken yet."""
@@ -215,6 +220,23 @@ def told(verb: str, *args: Any, option: str = "reason") -> Callable[[Client, Any
     return lambda client, value: getattr(client.handle("order-1"), verb)(*args, **{option: value})
 
 
+def started_with(option: str) -> Callable[[Client, Any], Awaitable[object]]:
+    """A start with a signal."""
+    given = {"id": "order-2", "start_signal": "hurry"}
+    return lambda client, value: client.start_workflow(Waits, **{**given, option: value})
+
+
+def updated(option: str) -> Callable[[Client, Any], Awaitable[object]]:
+    """Nobody takes it: it was not refused before."""
+
+    async def update(client: Client, value: Any) -> None:
+        given = {"wait_for_stage": WorkflowUpdateStage.ACCEPTED, "timeout": timedelta(0), "update": "set"}
+        with contextlib.suppress(NoWorkerError):
+            await client.handle("order-1").start_update(**{**given, option: value})
+
+    return update
+
+
 BY_CLIENT: Final[dict[str, Callable[[Client, Any], Awaitable[object]]]] = {
     "workflow by name": lambda client, value: client.start_workflow(value, id="order-2"),
     **{
@@ -223,6 +245,8 @@ BY_CLIENT: Final[dict[str, Callable[[Client, Any], Awaitable[object]]]] = {
     },
     "signal": lambda client, value: client.handle("order-1").signal(value),
     "signal message_id": told("signal", "hurry", option="message_id"),
+    **{name: started_with(name) for name in ("start_signal", "start_signal_args", "start_signal_id")},
+    **{f"update {name}": updated(name) for name in ("update", "id", "wait_for_stage", "timeout")},
     "cancel reason": told("cancel"),
     "terminate reason": told("terminate"),
     "reset event": lambda client, value: client.handle("order-1").reset(value),

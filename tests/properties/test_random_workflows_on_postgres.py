@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 
 from pledger import Client, activity
-from pledger.client import WorkflowHandle
+from pledger.client import WorkflowHandle, WorkflowUpdateStage
 from pledger.errors import ApplicationError, RunClosedError, WorkflowFailedError
 from pledger.testing import replay
 from tests import servers
@@ -91,7 +91,12 @@ async def run(client: Client, number: int, program: Program) -> tuple[Any, Any]:
     handle = await client.start_workflow(Interpreter, program, id=f"program-{number}")
     with contextlib.suppress(RunClosedError):  # many do not wait for any
         for call in range(CALLS):
-            await handle.signal(Interpreter.call, call, message_id=f"call-{call}")
+            if (call + number) % 2:
+                await handle.signal(Interpreter.call, call, message_id=f"call-{call}")
+            else:
+                await handle.start_update(
+                    Interpreter.ring, call, id=f"ring-{call}", wait_for_stage=WorkflowUpdateStage.ACCEPTED
+                )
     if (how := HOW_ENDED.get(number % 5)) is not None:
         await asyncio.sleep(number * 0.003)
         with contextlib.suppress(RunClosedError):

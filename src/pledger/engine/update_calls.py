@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import builtins
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from pledger import errors
 from pledger.engine import asking, blocks, update_rows
@@ -23,6 +23,7 @@ from pledger.machine import updates
 
 if TYPE_CHECKING:
     from pledger.engine.connection import Connection
+    from pledger.engine.port.verbs import Store
 
 #: Between two looks at a history that somebody waits for: at first, and at most.
 LOOK_S: Final = 0.002
@@ -92,16 +93,10 @@ async def outcome(
         # The row first: of a run that has closed by then there is all of the history behind it.
         row = await store.read_run(run_key)
         check_kept(row)
-        while rows := await store.read_history(run_key, after_event, PAGE):
-            for each in rows:
-                found = transition.decode(each.body)
-                after_event = each.first_event_id + len(found.inputs) + len(found.commands) - 1
-                accepted = accepted or any(_is_of(one, update_id) for one in found.inputs)
-                for command in found.commands:
-                    if isinstance(command, CompleteUpdate) and command.update_id == update_id:
-                        return row, command
-            if len(rows) < PAGE:
-                break
+        seen = await _look_for(store, run_key, update_id, after_event)
+        after_event, accepted = seen.after_event, accepted or seen.accepted_at > 0
+        if seen.completed is not None:
+            return row, seen.completed
         if not accepted or row.status != "running":
             check_kept(await store.read_run(run_key))  # it may have been removed while it was read
         if not accepted:
@@ -130,20 +125,13 @@ async def outcome(
 async def accepted_before(connection: Connection, row: RunRow, update: UpdateAccepted) -> Told | None:
     """Of a run that has closed: the update that it has accepted under this id. Raises UpdateConflictError."""
     check_kept(row)
-    after_event, accepted = 0, 0
-    while rows := await connection.store.read_history(row.run_key, after_event, PAGE):
-        for each in rows:
-            found = transition.decode(each.body)
-            after_event = each.first_event_id + len(found.inputs) + len(found.commands) - 1
-            for one in found.events():
-                if isinstance(one, UpdateAccepted) and one.update_id == update.update_id:
-                    if updates.digest(one) != updates.digest(update):
-                        raise conflict(row, update.update_id)
-                    accepted = each.first_event_id
-                elif isinstance(one, CompleteUpdate) and one.update_id == update.update_id:
-                    return Told(accepted, one)
-    check_kept(await connection.store.read_run(row.run_key))  # it may have been removed while it was read
-    return Told(accepted) if accepted else None
+    seen = await _look_for(connection.store, row.run_key, update.update_id, 0)
+    if seen.accepted is None:
+        check_kept(await connection.store.read_run(row.run_key))  # it may have been removed while it was read
+        return None
+    if updates.digest(seen.accepted) != updates.digest(update):
+        raise conflict(row, update.update_id)
+    return Told(seen.accepted_at, seen.completed)
 
 
 async def accepted_in_chain(connection: Connection, row: RunRow, update: UpdateAccepted) -> tuple[RunRow, Told] | None:
@@ -166,8 +154,31 @@ def conflict(row: RunRow, update_id: str) -> errors.UpdateConflictError:
     return errors.UpdateConflictError(updates.conflict_of(in_words(row), update_id), update_id=update_id)
 
 
-def _is_of(one: object, update_id: str) -> bool:
-    return isinstance(one, UpdateAccepted) and one.update_id == update_id
+class _Seen(NamedTuple):
+    """What a part of a history says of one update. after_event: where the part ends. accepted_at: the first event of
+    the transition in which it was accepted, or 0."""
+
+    after_event: int
+    accepted_at: int
+    accepted: UpdateAccepted | None
+    completed: CompleteUpdate | None
+
+
+async def _look_for(store: Store, run_key: int, update_id: str, after_event: int) -> _Seen:
+    """As far as its outcome, or the end of what is there."""
+    accepted_at, accepted = 0, None
+    while rows := await store.read_history(run_key, after_event, PAGE):
+        for each in rows:
+            found = transition.decode(each.body)
+            after_event = each.first_event_id + len(found.inputs) + len(found.commands) - 1
+            for one in found.events():
+                if isinstance(one, UpdateAccepted) and one.update_id == update_id:
+                    accepted_at, accepted = each.first_event_id, one
+                elif isinstance(one, CompleteUpdate) and one.update_id == update_id:
+                    return _Seen(after_event, accepted_at, accepted, one)
+        if len(rows) < PAGE:
+            break
+    return _Seen(after_event, accepted_at, accepted, None)
 
 
 def _refusal(failure: failures.Failure, row: RunRow, update: UpdateAccepted) -> Exception:
