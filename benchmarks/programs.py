@@ -139,6 +139,37 @@ class Waiter:
         self._received = message
 
 
+@workflow.defn
+class Tally:
+    """Counts what it is sent until it is closed."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._is_closed = False
+
+    @workflow.run
+    async def run(self) -> Done:
+        await workflow.wait_condition(lambda: self._is_closed)
+        return Done(self._count)
+
+    @workflow.signal
+    def add(self, number: int) -> None:
+        self._count += number
+
+    @workflow.update
+    async def put(self, number: int) -> Done:
+        self._count += 1
+        return Done(number)
+
+    @workflow.signal
+    def close(self) -> None:
+        self._is_closed = True
+
+    @workflow.query
+    def count(self) -> int:
+        return self._count
+
+
 async def until_nearly_asleep(count: int) -> None:
     while len(nearly_asleep) < count:  # noqa: ASYNC110 - an event would be set in the steps that are measured
         await asyncio.sleep(0.01)
@@ -153,5 +184,6 @@ WORKFLOWS: Final[Mapping[str, Callable[..., Any] | type]] = {
     "busy_fan_out": busy_fan_out,
     "until": until,
     "Waiter": Waiter,
+    "Tally": Tally,
 }
 ACTIVITIES: Final = (step, last_step, hold, queued_ms)

@@ -18,6 +18,7 @@ from benchmarks.workloads import (
     w11_timers,
     w12_tenants,
     w13_retention,
+    w14_conversation,
 )
 
 WORKLOADS: Final[Mapping[str, Workload]] = {
@@ -36,5 +37,6 @@ WORKLOADS: Final[Mapping[str, Workload]] = {
         w11_timers.WORKLOAD,
         w12_tenants.WORKLOAD,
         w13_retention.WORKLOAD,
+        w14_conversation.WORKLOAD,
     )
 }

@@ -298,7 +298,7 @@ class WorkflowHandle(Generic[T]):
     ) -> WorkflowUpdateHandle[Any]:
         """A handle on an update that was sent elsewhere. update: its method, so that what it returns comes back as the
         annotated type. Nothing is asked of the store yet."""
-        check_id(id, f"the id of an update of workflow {self.workflow_id!r}")
+        id = check_id(id, f"the id of an update of workflow {self.workflow_id!r}")  # noqa: A001 - as above
         known = None if update is None or isinstance(update, str) else payloads.Signature.of(update, skip_self=True)
         return WorkflowUpdateHandle(self._client, id, self, signature=known)
 

@@ -151,7 +151,8 @@ def check_update_id(connection: Connection, update_id: str | None, name: str, wo
     if update_id is None:
         return connection.entropy(12).hex()
     what = f"the id of update {name!r} to workflow {workflow_id!r}"
-    if not check_id(update_id, what):
+    update_id = check_id(update_id, what)
+    if not update_id:
         raise errors.UsageError(f"{what} is empty, and names nothing: give one of your own, or None")
     return update_id
 

@@ -230,6 +230,8 @@ async def test_nobody_can_take_it(ledger: Ledger) -> None:
                 await client.handle("cart").execute_update("add", 7)
             with pytest.raises(UsageError, match="names nothing"):
                 await handle.execute_update(Cart.add, "lamp", id="")
+            with pytest.raises(UsageError, match=r"the timeout of update 'add' .* must be a timedelta"):
+                await handle.execute_update(Cart.add, "lamp", timeout=5)  # type: ignore[call-overload] # no duration
             with pytest.raises(UsageError, match="names that begin with 'pledger:' are Pledger's own"):
                 await client.handle("cart").signal("pledger:update", 1)
             await handle.terminate()
@@ -303,6 +305,60 @@ async def test_a_message_at_the_moment_of_completion_in_every_order(
             )
             if at > min(order.index("close"), order.index("cancel"))
         ]
+
+
+@workflow.defn
+class Rolling:
+    """Adds up what it is sent; goes on as a new run whenever that is asked."""
+
+    @workflow.init
+    def __init__(self, total: int) -> None:
+        self.total = total
+        self.must_roll = self.is_closed = False
+
+    @workflow.run
+    async def run(self, total: int) -> int:
+        await workflow.wait_condition(lambda: self.must_roll or self.is_closed)
+        if self.must_roll:
+            workflow.continue_as_new(self.total)
+        return self.total
+
+    @workflow.update
+    def add(self, number: int) -> int:
+        self.total += number
+        return self.total
+
+    @workflow.signal
+    def roll(self) -> None:
+        self.must_roll = True
+
+    @workflow.signal
+    def close(self) -> None:
+        self.is_closed = True
+
+
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["here", "elsewhere"])
+async def test_updates_at_the_moment_of_the_roll_over_in_every_order(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch, *, elsewhere: bool
+) -> None:
+    """Each is done once, by the run that ends or by the one that goes on."""
+    async with ledger.connect() as client, ledger.worker(client, Rolling):
+        if elsewhere:
+            monkeypatch.setattr(type(client.internals), "owner_of", lambda *_: None)
+        for number, order in enumerate(itertools.permutations(["roll", 1, 2])):
+            handle = await client.start_workflow(Rolling, 0, id=f"rolling-{number}")
+            sends = [
+                handle.signal(Rolling.roll)
+                if each == "roll"
+                else handle.execute_update(Rolling.add, each, id=f"add-{each}")
+                for each in order
+            ]
+            told = await asyncio.gather(*sends)
+            assert sorted(each for each in told if each) in ([1, 3], [2, 3]), (order, told)
+            again = [await handle.execute_update(Rolling.add, each, id=f"add-{each}") for each in (1, 2)]
+            assert sorted(again) == sorted(each for each in told if each)
+            await handle.signal(Rolling.close)
+            assert await handle.result() == 3
 
 
 async def test_a_run_that_ends_before_its_update_says_so(ledger: Ledger, caplog: pytest.LogCaptureFixture) -> None:

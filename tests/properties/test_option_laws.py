@@ -246,7 +246,7 @@ BY_CLIENT: Final[dict[str, Callable[[Client, Any], Awaitable[object]]]] = {
     "signal": lambda client, value: client.handle("order-1").signal(value),
     "signal message_id": told("signal", "hurry", option="message_id"),
     **{name: started_with(name) for name in ("start_signal", "start_signal_args", "start_signal_id")},
-    **{f"update {name}": updated(name) for name in ("update", "id", "wait_for_stage", "timeout")},
+    **{f"update {name}": updated(name) for name in ("update", "id", "wait_for_stage")},
     "cancel reason": told("cancel"),
     "terminate reason": told("terminate"),
     "reset event": lambda client, value: client.handle("order-1").reset(value),
