@@ -177,7 +177,8 @@ def next_token(count: int) -> str:
 def go_back_and_on(run: Run) -> None:
     planned = run("reset", "order-1", "--event", "1", "--dry-run")
     assert [each["activity_type"] for each in planned["repetitions"]] == ["book"]
-    assert (planned["new_run_id"], planned["reapplied"]) == (None, ["approve"])
+    assert (planned["new_run_id"], planned["reapplied"]) == (None, ["ask", "approve"])
+    assert run("reset", "order-1", "--event", "1", "--reapply", "signals", "--dry-run")["reapplied"] == ["approve"]
     done = run("reset", "order-1", "--event", "1", "--reason", "a look at it", "--yes")
     assert run("start", "Approval", '"o1"', "--id", "order-1", "--wait")["result"] == "o1 is booked"
     [link] = run("show", "order-1")["resets"]
