@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import enum
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any, Final
@@ -130,6 +130,22 @@ def kept(kind: str) -> Callable[[Any], object]:
     return lambda value: workflow.upsert_search_attributes([key.value_set(value)])
 
 
+class OneName(Mapping[Any, int]):
+    """Its name may be what no dict can have."""
+
+    def __init__(self, name: Any) -> None:
+        self.name = name
+
+    def __getitem__(self, name: Any) -> int:
+        return 1
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter([self.name])
+
+    def __len__(self) -> int:
+        return 1
+
+
 IN_CODE: Final[dict[str, Callable[[Any], object]]] = {
     "activity by name": by_name,
     "patched": workflow.patched,
@@ -156,7 +172,7 @@ IN_CODE: Final[dict[str, Callable[[Any], object]]] = {
     "SearchAttributeKey": lambda value: SearchAttributeKey.for_keyword(value).value_set("a"),
     "upsert_search_attributes": workflow.upsert_search_attributes,
     "upsert_memo": workflow.upsert_memo,
-    "upsert_memo name": lambda value: workflow.upsert_memo({value: 1}),
+    "upsert_memo name": lambda value: workflow.upsert_memo(OneName(value)),
     **{f"Limit {name}": limited(name) for name in ("name", "concurrency", "rate", "per", "key")},
     **{f"RetryBudget {name}": budgeted(name) for name in ("name", "ratio", "minimum_per_second", "window", "breaker")},
     **{f"CircuitBreaker {name}": broken(name) for name in ("failure_ratio", "minimum_calls", "pause", "maximum_pause")},

@@ -38,6 +38,11 @@ class Labels:
         """Raises UsageError for what is no update, or for too many attributes."""
         self._context.check_may_ask()
         changes: dict[str, AttributeRecord] = {}
+        given: object = updates
+        if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+            raise UsageError(
+                f"{updates!r} changes no search attributes; give a list of key.value_set(value), or key.value_unset()"
+            )
         for each in updates:
             if not isinstance(each, SearchAttributeUpdate):
                 raise UsageError(

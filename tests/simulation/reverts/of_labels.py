@@ -27,8 +27,8 @@ def what_is_taken_away_stays_in_the_index(patch: pytest.MonkeyPatch) -> None:
 def whoever_loads_a_run_forgets_its_memo(patch: pytest.MonkeyPatch) -> None:
     rule = Machine.replay_all
 
-    def replay_all(self: Machine, transitions: Iterable[Transition]) -> None:
-        rule(self, transitions)
+    def replay_all(self: Machine, transitions: Iterable[Transition], sizes: Iterable[int] = ()) -> None:
+        rule(self, transitions, sizes)
         if self.context.labels is not None:
             self.context.labels.sealed_memo = {}
 
