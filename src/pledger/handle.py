@@ -27,6 +27,7 @@ from pledger.history.transition import Transition
 from pledger.interceptors import (
     CancelWorkflowInput,
     QueryWorkflowInput,
+    ResetWorkflowInput,
     SignalWorkflowInput,
     StartWorkflowUpdateInput,
     TerminateWorkflowInput,
@@ -356,9 +357,7 @@ class WorkflowHandle(Generic[T]):
         Raises UsageError for an event that the history has not, NoLongerKeptError once retention has removed it,
         CorruptHistoryError for one behind the damage of a damaged history.
         """
-        reapply = options.get("reapply", ResetReapplyType.SIGNAL_AND_UPDATE)
-        draft = functools.partial(resetting.draft_reset, event_id=event_id, reapply=reapply)
-        return await self._go_on(draft, options.get("reason", ""), options.get("by"), options.get("request_id"))
+        return await self._ask_to_go_on(ResetWorkflowInput(self, event_id, dict(options)))
 
     async def redrive(
         self, *, reason: str = "", by: str | None = None, request_id: str | None = None
@@ -371,7 +370,8 @@ class WorkflowHandle(Generic[T]):
         request_id: as in `reset`.
         Raises RunClosedError for a run that ended well, UsageError for one that is open, NoLongerKeptError.
         """
-        return await self._go_on(resetting.draft_redrive, reason, by, request_id)
+        options = {"reason": reason, "by": by, "request_id": request_id}
+        return await self._ask_to_go_on(ResetWorkflowInput(self, None, options))
 
     async def plan_reset(
         self, event_id: int, *, reapply: ResetReapplyType = ResetReapplyType.SIGNAL_AND_UPDATE
@@ -460,13 +460,23 @@ class WorkflowHandle(Generic[T]):
             raise history.damage
         return history
 
+    async def _ask_to_go_on(self, asked: ResetWorkflowInput) -> WorkflowHandle[T]:
+        if (outbound := self._client.outbound) is not None:
+            return await outbound.reset_workflow(asked)
+        return await self._go_on(asked.event_id, **asked.options)
+
     async def _go_on(
         self,
-        draft: Callable[[reset_base.Base], resetting.Draft],
-        reason: str,
-        by: str | None,
-        request_id: str | None,
+        event_id: int | None,
+        *,
+        reason: str = "",
+        by: str | None = None,
+        request_id: str | None = None,
+        reapply: ResetReapplyType = ResetReapplyType.SIGNAL_AND_UPDATE,
     ) -> WorkflowHandle[T]:
+        draft: Callable[[reset_base.Base], resetting.Draft] = resetting.draft_redrive
+        if event_id is not None:
+            draft = functools.partial(resetting.draft_reset, event_id=event_id, reapply=reapply)
         asked = resetting.Asked(
             draft,
             clean(reason, "the reason of a reset"),

@@ -21,11 +21,15 @@ from typing import TYPE_CHECKING, Any
 from pledger.engine.interception import ActivityInboundInterceptor, ExecuteActivityInput, RootActivity
 from pledger.errors import UsageError
 from pledger.machine.interception import (
+    ContinueAsNewInput,
     ExecuteWorkflowInput,
     HandleQueryInput,
     HandleSignalInput,
     HandleUpdateInput,
+    SignalChildWorkflowInput,
+    SignalExternalWorkflowInput,
     StartActivityInput,
+    StartChildWorkflowInput,
     WorkflowInboundInterceptor,
     WorkflowOutboundInterceptor,
 )
@@ -42,6 +46,7 @@ __all__ = [
     "ActivityInboundInterceptor",
     "CancelWorkflowInput",
     "ClientOutboundInterceptor",
+    "ContinueAsNewInput",
     "ExecuteActivityInput",
     "ExecuteWorkflowInput",
     "HandleQueryInput",
@@ -49,8 +54,12 @@ __all__ = [
     "HandleUpdateInput",
     "Interceptor",
     "QueryWorkflowInput",
+    "ResetWorkflowInput",
+    "SignalChildWorkflowInput",
+    "SignalExternalWorkflowInput",
     "SignalWorkflowInput",
     "StartActivityInput",
+    "StartChildWorkflowInput",
     "StartWorkflowInput",
     "StartWorkflowUpdateInput",
     "StartWorkflowUpdateWithStartInput",
@@ -140,6 +149,15 @@ class TerminateWorkflowInput:
     reason: str
 
 
+@dataclass
+class ResetWorkflowInput:
+    """event_id: None for a redrive. options: those of `WorkflowHandle.reset`, as far as they were given."""
+
+    handle: WorkflowHandle[Any]
+    event_id: int | None
+    options: dict[str, Any]
+
+
 class ClientOutboundInterceptor:
     """What a client asks. Override what you need, and go on with `self.next`."""
 
@@ -169,6 +187,10 @@ class ClientOutboundInterceptor:
 
     async def terminate_workflow(self, input: TerminateWorkflowInput) -> None:  # noqa: A002 - as above
         await self.next.terminate_workflow(input)
+
+    async def reset_workflow(self, input: ResetWorkflowInput) -> WorkflowHandle[Any]:  # noqa: A002 - as above
+        """A reset, or a redrive; the handle is that of the new run."""
+        return await self.next.reset_workflow(input)
 
 
 class _Asks(ClientOutboundInterceptor):
@@ -204,6 +226,9 @@ class _Asks(ClientOutboundInterceptor):
 
     async def terminate_workflow(self, input: TerminateWorkflowInput) -> None:  # noqa: A002 - as above
         await input.handle._terminate(input.reason)  # noqa: SLF001 - as above
+
+    async def reset_workflow(self, input: ResetWorkflowInput) -> WorkflowHandle[Any]:  # noqa: A002 - as above
+        return await input.handle._go_on(input.event_id, **input.options)  # noqa: SLF001 - as above
 
 
 def of_client(client: Client, interceptors: Sequence[Interceptor]) -> ClientOutboundInterceptor | None:

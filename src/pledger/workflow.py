@@ -453,22 +453,26 @@ def _start_child(
             "await workflow.execute_child_workflow(...) in a loop that catches ChildWorkflowError"
         )
     timeouts = [each for each in (execution_timeout, run_timeout) if each is not None]
-    return start_child(
-        context,
-        workflow,
-        args,
-        workflow_id=id,
-        task_queue=task_queue,
-        parent_close_policy=parent_close_policy,
-        cancellation_type=cancellation_type,
-        id_reuse_policy=id_reuse_policy,
-        timeout=min(timeouts, default=None),
-        priority=priority,
-        search_attributes=search_attributes,
-        memo=memo,
-        result_type=result_type,
-        caller=caller,
-    )
+    options: dict[str, Any] = {
+        "id": id,
+        "task_queue": task_queue,
+        "parent_close_policy": parent_close_policy,
+        "cancellation_type": cancellation_type,
+        "id_reuse_policy": id_reuse_policy,
+        "execution_timeout": min(timeouts, default=None),
+        "priority": priority,
+        "search_attributes": search_attributes,
+        "memo": memo,
+        "result_type": result_type,
+    }
+    if context.outbound is None:
+        return start_child(context, workflow, args, caller, **options)
+
+    def start(last: interception.StartChildWorkflowInput) -> ChildStart[Any]:
+        return start_child(context, last.workflow, tuple(last.args), caller, last.headers or None, **last.options)
+
+    given = interception.StartChildWorkflowInput(workflow, args, options, {}, start)
+    return context.outbound.start_child_workflow(given)
 
 
 def get_external_workflow_handle(workflow_id: str, *, run_id: str | None = None) -> ExternalWorkflowHandle:

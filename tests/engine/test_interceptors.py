@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -15,6 +15,7 @@ from pledger.errors import UpdateRejectedError, UsageError, WorkflowFailedError
 from pledger.interceptors import (
     ActivityInboundInterceptor,
     ClientOutboundInterceptor,
+    ContinueAsNewInput,
     ExecuteActivityInput,
     ExecuteWorkflowInput,
     HandleQueryInput,
@@ -22,8 +23,12 @@ from pledger.interceptors import (
     HandleUpdateInput,
     Interceptor,
     QueryWorkflowInput,
+    ResetWorkflowInput,
+    SignalChildWorkflowInput,
+    SignalExternalWorkflowInput,
     SignalWorkflowInput,
     StartActivityInput,
+    StartChildWorkflowInput,
     StartWorkflowInput,
     StartWorkflowUpdateInput,
     StartWorkflowUpdateWithStartInput,
@@ -327,3 +332,119 @@ async def test_what_is_no_interceptor_is_refused() -> None:
     with pytest.raises(UsageError, match="give an instance of it"):
         async with connect("memory://none", interceptors=[Noting]):  # type: ignore[list-item]
             pass
+
+
+# Other runs -----------------------------------------------------------------------------------------------------------
+
+
+@workflow.defn
+class Listener:
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+
+    @workflow.run
+    async def run(self, count: int, before: list[str] | None = None) -> list[str]:
+        await workflow.wait_condition(lambda: len(self.heard) >= count)
+        return [*(before or []), *self.heard]
+
+    @workflow.signal
+    def hear(self, what: str) -> None:
+        self.heard.append(what)
+
+
+@workflow.defn
+async def speaks(rounds: int) -> list[str]:
+    child = await workflow.start_child_workflow(Listener.run, 1, id=f"listener-{rounds}")
+    await child.signal(Listener.hear, "child")
+    told = await child
+    await workflow.get_external_workflow_handle("outsider").signal(Listener.hear, "outsider")
+    if rounds > 1:
+        workflow.continue_as_new(rounds - 1)
+    return told
+
+
+class _Others(WorkflowOutboundInterceptor):
+    def __init__(self, next: WorkflowOutboundInterceptor, notes: list[str]) -> None:
+        super().__init__(next)
+        self.notes = notes
+
+    def note(self, what: str) -> None:
+        if not workflow.unsafe.is_replaying():
+            self.notes.append(what)
+
+    def start_child_workflow(self, input: StartChildWorkflowInput) -> Any:
+        self.note(f"child {input.options['id']}")
+        input.headers["from"] = workflow.info().run_id
+        return super().start_child_workflow(input)
+
+    async def signal_child_workflow(self, input: SignalChildWorkflowInput) -> None:
+        self.note(f"to child {input.child_workflow_id}")
+        input.args = [f"{input.args[0]}, intercepted"]
+        await super().signal_child_workflow(input)
+
+    async def signal_external_workflow(self, input: SignalExternalWorkflowInput) -> None:
+        self.note(f"to {input.workflow_id}")
+        await super().signal_external_workflow(input)
+
+    def continue_as_new(self, input: ContinueAsNewInput) -> NoReturn:
+        self.note(f"again {input.args[0]}")
+        super().continue_as_new(input)
+
+
+class _Headers(WorkflowInboundInterceptor):
+    notes: list[str]
+
+    def init(self, outbound: WorkflowOutboundInterceptor) -> None:
+        super().init(_Others(outbound, self.notes))
+
+    async def execute_workflow(self, input: ExecuteWorkflowInput) -> Any:
+        if input.workflow_type == "Listener" and not workflow.unsafe.is_replaying():
+            self.notes.append(f"listener of {input.headers.get('from')}")
+        return await super().execute_workflow(input)
+
+
+class _Resets(ClientOutboundInterceptor):
+    async def reset_workflow(self, input: ResetWorkflowInput) -> Any:
+        input.options["reason"] = f"event {input.event_id}, intercepted"
+        return await super().reset_workflow(input)
+
+
+class OtherRuns(Interceptor):
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def intercept_client(self, next: ClientOutboundInterceptor) -> ClientOutboundInterceptor:
+        return _Resets(next)
+
+    def workflow_interceptor_class(self) -> type[WorkflowInboundInterceptor]:
+        return type("Headers", (_Headers,), {"notes": self.notes})
+
+
+async def test_what_concerns_other_runs_goes_through_interceptors(ledger: Ledger) -> None:
+    others = OtherRuns()
+    ledger.replay_at_end = False  # these interceptors change what is sent: their replays have them too, below
+    async with connect(ledger.url, interceptors=[others]) as client:
+        async with ledger.worker(client, Listener, speaks):
+            outsider = await client.start_workflow(Listener.run, 2, id="outsider")
+            first = await client.start_workflow(speaks, 2, id="speaker")
+            run_id = first.run_id
+            assert await first.result() == ["child, intercepted"]
+            assert await outsider.result() == ["outsider", "outsider"]
+            again = await outsider.reset(1)
+            assert await again.result() == ["outsider", "outsider"]
+            [link] = (await again.describe()).resets
+            assert link.reason == "event 1, intercepted"
+            for run in (run_id, f"{run_id}.2"):
+                history = await client.handle("speaker", run_id=run).history()
+                assert replay(history, speaks, interceptors=[others]) == len(history.events)
+    heard = {each for each in others.notes if each.startswith("listener")}
+    assert heard == {"listener of None", f"listener of {run_id}", f"listener of {run_id}.2"}
+    assert [each for each in others.notes if each not in heard] == [
+        "child listener-2",
+        "to child listener-2",
+        "to outsider",
+        "again 1",
+        "child listener-1",
+        "to child listener-1",
+        "to outsider",
+    ]

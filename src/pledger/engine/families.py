@@ -65,6 +65,7 @@ def _start_of(run: ActiveRun, event_id: int, command: events.StartChild, now_ms:
         parent=events.Parent(identity.workflow_id, identity.run_id, event_id),
         search_attributes=command.search_attributes,
         memo=command.memo,
+        headers=command.headers,
     )
     return StartRun(
         identity.namespace,

@@ -273,7 +273,7 @@ class StartChild(Event, tag=51, frozen=True):
     """args: JSON array. parent_close_policy: what becomes of it when the run ends before it: "terminate",
     "request_cancel" or "abandon". cancellation: what a cancellation of its handle does, as in
     `ChildWorkflowCancellationType`. timeout_ms: from its start. reuse: an `IdReusePolicy`, by its value.
-    search_attributes, memo: as in RunStarted."""
+    search_attributes, memo: as in RunStarted. headers: what interceptors of the workflow had to say."""
 
     workflow_type: str
     args: bytes
@@ -287,6 +287,7 @@ class StartChild(Event, tag=51, frozen=True):
     owner: str | None = None
     search_attributes: tuple[AttributeRecord, ...] | None = None
     memo: bytes | None = None
+    headers: dict[str, str] | None = None
 
 
 class CancelChild(Event, tag=52, frozen=True):

@@ -16,6 +16,7 @@ from pledger.history.events import ChainLink, ContinueAsNew, RunStarted
 from pledger.history.names import check_id
 from pledger.history.times import DURATION_MAX, check_duration, in_words, milliseconds
 from pledger.machine.definitions import WorkflowDefinition
+from pledger.machine.interception import ContinueAsNewInput
 
 if TYPE_CHECKING:
     from pledger.machine.context import RunContext
@@ -40,6 +41,26 @@ def continue_as_new(
 ) -> NoReturn:
     """End the run's code. Raises ContinueAsNewError, or what is wrong with the call: see `workflow.continue_as_new`."""
     context.check_may_ask()
+    if context.outbound is not None:
+        context.outbound.continue_as_new(
+            ContinueAsNewInput(
+                args,
+                workflow,
+                task_queue,
+                deadline,
+                lambda last: _end(context, tuple(last.args), last.workflow, last.task_queue, last.deadline),
+            )
+        )
+    _end(context, args, workflow, task_queue, deadline)
+
+
+def _end(
+    context: RunContext,
+    args: tuple[Any, ...],
+    workflow: Callable[..., Any] | type | str | None,
+    task_queue: str | None,
+    deadline: timedelta | None,
+) -> NoReturn:
     name, definition = _named(context, workflow)
     encoded = encode_call(
         None if definition is None else definition.signature,

@@ -7,7 +7,8 @@ once. What becomes of it (the child is there, it has ended, the message is deliv
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -22,6 +23,7 @@ from pledger.history.reuse import IdReusePolicy
 from pledger.history.times import DURATION_MAX, check_duration, in_words, milliseconds
 from pledger.machine.definitions import WorkflowDefinition
 from pledger.machine.handlers import handler_name
+from pledger.machine.interception import SignalChildWorkflowInput, SignalExternalWorkflowInput
 from pledger.machine.loop import WorkflowFuture
 from pledger.machine.scoping import current_scope
 
@@ -108,7 +110,11 @@ class ChildWorkflowHandle(WorkflowFuture[T]):
         signal: the decorated method, or its name. Raises ExternalWorkflowError when the child has ended, or its inbox
         is full.
         """
-        await send_signal(self._run, signal, args, self.id, self.run_id or None, self.event_id)
+        send = functools.partial(send_signal, self._run, self.id, self.run_id or None, self.event_id)
+        if (outbound := self._run.outbound) is not None:
+            await outbound.signal_child_workflow(SignalChildWorkflowInput(self.id, signal, args, send))
+        else:
+            await send(signal, args)
 
     def cancel(self, msg: Any | None = None) -> bool:
         """Ask the child to stop, as its cancellation type says; whether that was of use."""
@@ -255,7 +261,13 @@ class ExternalWorkflowHandle:
         signal: the decorated method, or its name. Raises ExternalWorkflowError: there is no such run, it has ended, or
         its inbox is full.
         """
-        await send_signal(self._run, signal, args, self.id, self.run_id, None)
+        send = functools.partial(send_signal, self._run, self.id, self.run_id, None)
+        if (outbound := self._run.outbound) is not None:
+            await outbound.signal_external_workflow(
+                SignalExternalWorkflowInput(self.id, self.run_id, signal, args, send)
+            )
+        else:
+            await send(signal, args)
 
     async def cancel(self, reason: str = "") -> None:
         """Ask it to stop. Done when the request is in its inbox. Raises ExternalWorkflowError, as `signal`."""
@@ -270,22 +282,25 @@ def start_child(
     context: RunContext,
     workflow: Callable[..., Any] | type | str,
     args: tuple[Any, ...],
+    caller: str,
+    headers: dict[str, str] | None = None,
     *,
-    workflow_id: str | None,
+    id: str | None,  # noqa: A002 - the field's name for it
     task_queue: str | None,
     parent_close_policy: ParentClosePolicy,
     cancellation_type: ChildWorkflowCancellationType,
     id_reuse_policy: IdReusePolicy,
-    timeout: timedelta | None,
+    execution_timeout: timedelta | None,
     priority: Priority | None,
     result_type: Any,
-    caller: str,
     search_attributes: object = (),
     memo: object = None,
 ) -> ChildStart[Any]:
-    """Start a child. caller: the function that asks, which the id is drawn for where none is given."""
+    """Start a child. caller: the function that asks, which the id is drawn for where none is given. headers: of
+    interceptors."""
     definition = None if isinstance(workflow, str) else WorkflowDefinition.of(workflow)
     name = check_id(workflow if definition is None else definition.name, "the name of a workflow")
+    workflow_id, timeout = id, execution_timeout
     if workflow_id is None:
         workflow_id = str(context.draw_uuid(caller, None))
     elif not workflow_id:
@@ -325,6 +340,7 @@ def start_child(
         context.owner if definition is None or definition.owner is None else definition.owner,
         records_of(search_attributes) or None,
         None if memo is None else memos.encode(memo, f"the memo of {what}", context.payload_bytes_max),
+        headers,
     )
     if definition is None:
         decode: Callable[[bytes], Any] = lambda data: payloads.decode(data, result_type)  # noqa: E731
@@ -357,11 +373,11 @@ def _is_full(context: RunContext, family: Family) -> bool:
 
 async def send_signal(
     context: RunContext,
-    signal: Callable[..., Any] | str,
-    args: tuple[Any, ...],
     workflow_id: str,
     run_id: str | None,
     started_event_id: int | None,
+    signal: Callable[..., Any] | str,
+    args: Sequence[Any],
 ) -> None:
     """Send a signal, and wait until it is in the other run's inbox. Raises ExternalWorkflowError."""
     name = signal if isinstance(signal, str) else handler_name(signal, "signal")
@@ -370,7 +386,7 @@ async def send_signal(
     name = check_id(name, f"the name of a signal to workflow {workflow_id!r}")
     encoded = encode_call(
         None if isinstance(signal, str) else payloads.Signature.of(signal, skip_self=True),
-        args,
+        tuple(args),
         call=name,
         what=f"the signal {name!r} to workflow {workflow_id!r}",
         bytes_max=context.payload_bytes_max,

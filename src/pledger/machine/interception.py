@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from pledger.errors import UsageError
 
 if TYPE_CHECKING:
+    from datetime import timedelta
+
     from pledger.history.events import UpdateAccepted
     from pledger.machine.context import ActivityHandle
+    from pledger.machine.family import ChildStart
     from pledger.machine.machine import Machine
 
 
@@ -68,6 +71,48 @@ class StartActivityInput:
     _schedule: Callable[[StartActivityInput], ActivityHandle[Any]] = field(repr=False)
 
 
+@dataclass
+class StartChildWorkflowInput:
+    """options: those of `workflow.start_child_workflow`, by name; of its two timeouts the shorter, as
+    `execution_timeout`. headers: go to the child's code, and stand in both histories: nothing secret."""
+
+    workflow: Callable[..., Any] | type | str
+    args: Sequence[Any]
+    options: dict[str, Any]
+    headers: dict[str, str]
+    _start: Callable[[StartChildWorkflowInput], ChildStart[Any]] = field(repr=False)
+
+
+@dataclass
+class SignalChildWorkflowInput:
+    child_workflow_id: str
+    signal: Callable[..., Any] | str
+    args: Sequence[Any]
+    _send: Callable[[Callable[..., Any] | str, Sequence[Any]], Awaitable[None]] = field(repr=False)
+
+
+@dataclass
+class SignalExternalWorkflowInput:
+    """workflow_run_id: None for the newest run of the id."""
+
+    workflow_id: str
+    workflow_run_id: str | None
+    signal: Callable[..., Any] | str
+    args: Sequence[Any]
+    _send: Callable[[Callable[..., Any] | str, Sequence[Any]], Awaitable[None]] = field(repr=False)
+
+
+@dataclass
+class ContinueAsNewInput:
+    """As `workflow.continue_as_new` was called, or a checkpoint that rolls over."""
+
+    args: Sequence[Any]
+    workflow: Callable[..., Any] | type | str | None
+    task_queue: str | None
+    deadline: timedelta | None
+    _end: Callable[[ContinueAsNewInput], NoReturn] = field(repr=False)
+
+
 class WorkflowInboundInterceptor:
     """What reaches a run. Override what you need, and go on with `self.next`.
 
@@ -112,6 +157,19 @@ class WorkflowOutboundInterceptor:
     def start_activity(self, input: StartActivityInput) -> ActivityHandle[Any]:  # noqa: A002 - as above
         return self.next.start_activity(input)
 
+    def start_child_workflow(self, input: StartChildWorkflowInput) -> ChildStart[Any]:  # noqa: A002 - as above
+        return self.next.start_child_workflow(input)
+
+    async def signal_child_workflow(self, input: SignalChildWorkflowInput) -> None:  # noqa: A002 - as above
+        await self.next.signal_child_workflow(input)
+
+    async def signal_external_workflow(self, input: SignalExternalWorkflowInput) -> None:  # noqa: A002 - as above
+        await self.next.signal_external_workflow(input)
+
+    def continue_as_new(self, input: ContinueAsNewInput) -> NoReturn:  # noqa: A002 - as above
+        """It raises what ends the run."""
+        self.next.continue_as_new(input)
+
 
 class _Inbound(WorkflowInboundInterceptor):
     """The innermost: calls the code."""
@@ -147,6 +205,18 @@ class _Outbound(WorkflowOutboundInterceptor):
 
     def start_activity(self, input: StartActivityInput) -> ActivityHandle[Any]:  # noqa: A002 - as above
         return input._schedule(input)  # noqa: SLF001 - its own
+
+    def start_child_workflow(self, input: StartChildWorkflowInput) -> ChildStart[Any]:  # noqa: A002 - as above
+        return input._start(input)  # noqa: SLF001 - its own
+
+    async def signal_child_workflow(self, input: SignalChildWorkflowInput) -> None:  # noqa: A002 - as above
+        await input._send(input.signal, input.args)  # noqa: SLF001 - its own
+
+    async def signal_external_workflow(self, input: SignalExternalWorkflowInput) -> None:  # noqa: A002 - as above
+        await input._send(input.signal, input.args)  # noqa: SLF001 - its own
+
+    def continue_as_new(self, input: ContinueAsNewInput) -> NoReturn:  # noqa: A002 - as above
+        input._end(input)  # noqa: SLF001 - its own
 
 
 def chain(
