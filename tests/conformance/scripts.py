@@ -76,18 +76,19 @@ class Dice(random.Random):
         return self.some(lambda: self.randint(1, 3))
 
     def labels(self) -> Step:
-        """Search attributes, mostly none, and the memo."""
-        return (
-            self.some(
-                lambda: self.choice(
-                    (
-                        Attribute("amount", "int", (self.randint(-1, 3),)),
-                        Attribute("amount", "int", ()),
-                        Attribute("score", "float", (self.choice((0.5, -1e300)),)),
-                        Attribute("tags", "keyword_list", self.choice((("a", "o'clock"), ("b",), ()))),
-                    )
+        """Search attributes, mostly none and each once, and the memo."""
+        drawn = self.some(
+            lambda: self.choice(
+                (
+                    Attribute("amount", "int", (self.randint(-1, 3),)),
+                    Attribute("amount", "int", ()),
+                    Attribute("score", "float", (self.choice((0.5, -1e300)),)),
+                    Attribute("tags", "keyword_list", self.choice((("a", "o'clock"), ("b",), ()))),
                 )
-            ),
+            )
+        )
+        return (
+            list({each.name: each for each in drawn}.values()),
             self.choice((None, None, None, b'{"a":1}', b"{}")),
         )
 
