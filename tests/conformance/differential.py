@@ -81,6 +81,7 @@ class Side(Builder):
                 await store.read_dependencies(namespace),
                 await store.read_limits(namespace),
                 await store.read_queues(namespace, self.now_ms),
+                await store.count_open(namespace, self.now_ms),
                 await store.expired_tasks(namespace, self.now_ms, 10),
                 await store.finished_types(namespace),
                 [await store.finished_chains(namespace, each, 0, FROM_THE_START, 10) for each in TYPES],

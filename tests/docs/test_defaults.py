@@ -159,6 +159,7 @@ def expected() -> dict[str, float]:
         "share of the time that such looks may take": ledger.SHARE_MAX,
         "wait of a scrape for the ledger": ledger.WAIT_S,
         "task queues that metrics tell of": scraping.QUEUES_MAX,
+        "queues, types and states of open runs that metrics tell of": scraping.GROUPS_MAX,
         "connections of a client, with all workers on it": quota.CONNECTIONS_MAX,
         "connections that listen, of a client": quota.LISTENERS_MAX,
         "look of a worker without a hint": postgres.PostgresStore.look_every_s,

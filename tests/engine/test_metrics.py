@@ -280,6 +280,33 @@ async def test_slots_and_what_waits_for_one(ledger: Ledger) -> None:
             await until(lambda: metrics.of("worker_task_slots_used", **slots) == 0)
 
 
+async def test_what_open_runs_are_at(ledger: Ledger) -> None:
+    metrics = Scraped(ledger_every=timedelta(milliseconds=1))
+
+    async def states() -> dict[str, float]:
+        found = {"ready", "held", "waiting", "blocked"}
+        return {each: count for each in found if (count := await metrics.off_the_loop("open_workflows", state=each))}
+
+    async def are(**expected: float) -> bool:
+        return await states() == expected
+
+    async with connect(ledger.url, metrics=metrics) as client:
+        handle = await client.start_workflow(Listens, 1, id="listens")
+        await client.start_workflow(breaks, id="breaks")
+        await until(lambda: are(ready=2))
+        await until(lambda: metrics.of("approximate_backlog_age_seconds", task_type="Workflow") > 0)
+        assert metrics.of("approximate_backlog_count", task_type="Workflow", task_queue="default") == 2
+        async with ledger.worker(client, Listens, breaks):
+            await until(lambda: are(held=1, blocked=1))
+            assert metrics.of("open_workflows", state="blocked", workflow_type="breaks") == 1
+            assert metrics.of("approximate_backlog_count", task_type="Workflow") == 0
+        await until(lambda: are(waiting=1, blocked=1))
+        async with ledger.worker(client, Listens):
+            await handle.signal(Listens.hear, "one")
+            await handle.result()
+            await until(lambda: are(blocked=1))
+
+
 # Scrapes --------------------------------------------------------------------------------------------------------------
 
 
@@ -348,7 +375,7 @@ async def test_the_ledger_is_not_looked_at_more_often_than_it_may_be(
 
 def test_of_many_queues_those_with_most_are_told() -> None:
     rows = [QueueRow(f"q{n:03}", n, None, 0, 0) for n in range(QUEUES_MAX + 50)]
-    told = list(ledger_samples("default", Census(0, rows, {}, {})))
+    told = list(ledger_samples("default", Census(0, rows, [], {}, {})))
     queues = {labels[1] for _, labels, _ in told}
     assert len(queues) == QUEUES_MAX
     assert "q149" in queues

@@ -124,6 +124,7 @@ PORT: Final[dict[str, tuple[str, ...] | str]] = {
     "read_last_transitions": "a read for clients, who end a run by it",
     "list_runs": "a read for people",
     "count_runs": "a read for people",
+    "count_open": "a read for people",
     "read_resets": "a read for people",
     "read_labels": "a read for people",
     "attribute_kinds": "a read for people",

@@ -117,9 +117,10 @@ LEDGER: Final = (
     _gauge(
         "approximate_backlog_count",
         (*_WORKER, "task_type"),
-        "Activities that are due and wait for a worker.",
+        "Activities that are due, and runs that have something to do, which wait for a worker.",
     ),
     _gauge("approximate_backlog_age", (*_WORKER, "task_type"), "How long the oldest of them has waited.", "seconds"),
+    _gauge("open_workflows", (*_WORKFLOW, "state"), "Open runs, by what they are at."),
     _gauge("worker_sessions", (*_WORKER, "state"), "Workers that are alive, or dead and not taken over yet."),
     _gauge("paused", ("namespace", "kind"), "What is paused."),
 )

@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 #: become as many series.
 QUEUES_MAX: Final = 100
 
+#: The same of queues, types and states of open runs.
+GROUPS_MAX: Final = 500
+
+#: A task queue, how many wait in it, and since when the oldest of them.
+_Backlog: TypeAlias = tuple[str, int, int | None]
 #: One sample: the name of its family, its labels, its value.
 _Sample: TypeAlias = tuple[str, tuple[str, ...], float]
 
@@ -73,13 +78,30 @@ class Scrape(Collector):
 
 
 def ledger_samples(namespace: str, census: Census) -> Iterator[_Sample]:
-    queues = sorted(census.queues, key=lambda each: (-each.queued, each.task_queue))[:QUEUES_MAX]
-    for queue in queues:
-        labels = (namespace, queue.task_queue, "Activity")
-        yield "approximate_backlog_count", labels, queue.queued
-        age_ms = 0 if queue.oldest_ms is None else max(0, census.now_ms - queue.oldest_ms)
-        yield "approximate_backlog_age", labels, age_ms / 1000
+    waiting = [(each.task_queue, each.queued, each.oldest_ms) for each in census.queues]
+    yield from _backlogs(namespace, "Activity", waiting, census.now_ms)
+    yield from _backlogs(namespace, "Workflow", _ready(census), census.now_ms)
+    for row in sorted(census.runs, key=lambda each: (-each.count, each.place()))[:GROUPS_MAX]:
+        yield "open_workflows", (namespace, row.task_queue, row.workflow_type, row.state), row.count
     for (task_queue, is_live), count in census.sessions.items():
         yield "worker_sessions", (namespace, task_queue, "live" if is_live else "dead"), count
     for kind, count in census.pauses.items():
         yield "paused", (namespace, kind), count
+
+
+def _ready(census: Census) -> list[_Backlog]:
+    """Of each queue with open runs, those of them that wait for a worker."""
+    found: dict[str, tuple[int, int | None]] = dict.fromkeys((each.task_queue for each in census.runs), (0, None))
+    for row in census.runs:
+        if row.state == "ready":
+            count, oldest_ms = found[row.task_queue]
+            known = [each for each in (oldest_ms, row.oldest_ms) if each is not None]
+            found[row.task_queue] = count + row.count, min(known, default=None)
+    return [(task_queue, *each) for task_queue, each in found.items()]
+
+
+def _backlogs(namespace: str, task_type: str, waiting: Sequence[_Backlog], now_ms: int) -> Iterator[_Sample]:
+    for task_queue, count, oldest_ms in sorted(waiting, key=lambda each: (-each[1], each[0]))[:QUEUES_MAX]:
+        labels = (namespace, task_queue, task_type)
+        yield "approximate_backlog_count", labels, count
+        yield "approximate_backlog_age", labels, 0 if oldest_ms is None else max(0, now_ms - oldest_ms) / 1000

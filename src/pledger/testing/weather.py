@@ -25,6 +25,7 @@ READS: Final = frozenset(
         "count_runs",
         "read_labels",
         "attribute_kinds",
+        "count_open",
         "read_inbox",
         "read_message",
         "read_undelivered",

@@ -293,6 +293,21 @@ class QueueRow(Record, frozen=True):
     started: int
 
 
+class OpenRow(Record, frozen=True):
+    """Open runs of one type and queue. state: "blocked"; "ready", due now and not held by a worker; "waiting"
+    for a time or a message; or "held" by a worker. oldest_ms: since when the one of these that has waited longest
+    has had something to do, as far as that is known; None for other states."""
+
+    task_queue: str
+    workflow_type: str
+    state: str
+    count: int
+    oldest_ms: int | None = None
+
+    def place(self) -> tuple[str, str, str]:
+        return self.task_queue, self.workflow_type, self.state
+
+
 class PlaceRow(Record, frozen=True):
     """Where a queued activity of a run stands. position: from 1, among those of its lane. limits: of those that it
     counts for, (name, key, slots in use). dependency: the one that it was set aside for, or None; is_retry: and whether

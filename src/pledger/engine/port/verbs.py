@@ -19,6 +19,7 @@ from pledger.engine.port.records import (
     LimitRow,
     Mail,
     Message,
+    OpenRow,
     Outlook,
     PlaceRow,
     QueueRow,
@@ -95,6 +96,10 @@ class Ledger(Protocol):
 
     async def attribute_kinds(self, namespace: str) -> list[tuple[str, str]]:
         """The (name, kind) of every search attribute that some run of the namespace has, in order."""
+        ...
+
+    async def count_open(self, namespace: str, now_ms: int) -> list[OpenRow]:
+        """Open runs by queue, type and what they are at, sorted. It costs as much as there are of them, in indices."""
         ...
 
 

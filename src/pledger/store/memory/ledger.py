@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Sequence
 
 from msgspec.structs import replace
@@ -18,7 +19,7 @@ from pledger.engine.port.operations import (
     Successor,
     Terminate,
 )
-from pledger.engine.port.records import START_ID, Message, RunRow, RunStatus
+from pledger.engine.port.records import START_ID, Message, OpenRow, RunRow, RunStatus
 from pledger.history.transition import CHAIN_START, StoredTransition
 from pledger.store.memory import families, labels, mailbox, pauses, tasks
 from pledger.store.memory.state import State
@@ -223,3 +224,27 @@ def read_history(state: State, run_key: int, after_event: int, limit: int) -> li
     history = state.histories.get(run_key, [])
     start = bisect_right(history, after_event, key=lambda transition: transition.first_event_id)
     return history[start : start + limit]
+
+
+def count_open(state: State, namespace: str, now_ms: int) -> list[OpenRow]:
+    found: dict[tuple[str, str, str], list[int | None]] = defaultdict(list)
+    for run_key in state.open_runs:
+        run = state.runs[run_key]
+        if run.namespace == namespace:
+            at, since_ms = _at(run, now_ms)
+            found[run.task_queue, run.workflow_type, at].append(since_ms)
+    return [
+        OpenRow(*place, len(sinces), min((each for each in sinces if each is not None), default=None))
+        for place, sinces in sorted(found.items())
+    ]
+
+
+def _at(run: RunRow, now_ms: int) -> tuple[str, int | None]:
+    """What an open run is at; and since when, where it is ready."""
+    if run.blocked is not None:
+        return "blocked", None
+    if run.owner is not None:
+        return "held", None
+    if run.due_ms is None or run.due_ms > now_ms:
+        return "waiting", None
+    return "ready", run.due_ms or (None if run.last_event else run.started_ms)

@@ -35,6 +35,7 @@ from pledger.engine.port.records import (
     LimitRow,
     Mail,
     Message,
+    OpenRow,
     Outlook,
     PlaceRow,
     QueueRow,
@@ -168,6 +169,9 @@ class MemoryStore(MemoryHandle, MemoryTransactions):
 
     async def attribute_kinds(self, namespace: str) -> list[tuple[str, str]]:
         return await self._call(labels.attribute_kinds, namespace)
+
+    async def count_open(self, namespace: str, now_ms: int) -> list[OpenRow]:
+        return await self._call(ledger.count_open, namespace, now_ms)
 
     # Mailbox ----------------------------------------------------------------------------------------------------------
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pledger.engine.port.records import RunRow, RunStatus
+from pledger.engine.port.records import OpenRow, RunRow, RunStatus
 from pledger.history.transition import StoredTransition
+from pledger.store.open_rows import open_rows
 from pledger.store.postgres.handle import PostgresHandle
 from pledger.store.postgres.rules.mailbox import unknown_run
 
@@ -39,3 +40,6 @@ class PostgresLedger(PostgresHandle):
 
     async def read_last_transitions(self, run_key: int) -> list[StoredTransition]:
         return [StoredTransition(*row) for row in reversed(await self._rows("read_last_transitions", run_key))]
+
+    async def count_open(self, namespace: str, now_ms: int) -> list[OpenRow]:
+        return open_rows(await self._read_sql(self._lists, self._sql["count_open"], (namespace, now_ms)))

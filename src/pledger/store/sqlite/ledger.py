@@ -16,8 +16,9 @@ from pledger.engine.port.operations import (
     Successor,
     Terminate,
 )
-from pledger.engine.port.records import START_ID, RunRow, RunStatus
+from pledger.engine.port.records import START_ID, OpenRow, RunRow, RunStatus
 from pledger.history.transition import StoredTransition
+from pledger.store.open_rows import open_rows
 from pledger.store.sqlfiles import as_json, load_queries
 from pledger.store.sqlite import families, labels, mailbox, sessions, tasks
 from pledger.store.sqlite.handle import SqliteHandle
@@ -272,3 +273,6 @@ class SqliteLedger(SqliteHandle):
 
     async def read_last_transitions(self, run_key: int) -> list[StoredTransition]:
         return [StoredTransition(*row) for row in reversed(self._rows(_SQL["read_last_transitions"], run_key))]
+
+    async def count_open(self, namespace: str, now_ms: int) -> list[OpenRow]:
+        return open_rows(self._rows(_SQL["count_open"], namespace, now_ms))

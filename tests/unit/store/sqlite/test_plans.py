@@ -137,6 +137,18 @@ def test_an_inbox_is_counted_in_its_index_alone(store: SqliteStore) -> None:
     ]
 
 
+def test_open_runs_are_counted_in_indices_alone(store: SqliteStore) -> None:
+    """But for those that are blocked, ready, or in the memory of a worker. What sleeps costs entries of indices."""
+    lines = plan(store, load_queries("pledger.store.sqlite", "ledger")["count_open"])
+    found = [line for line in lines if " pledger_run " in line]
+    assert found == [
+        "SEARCH pledger_run USING INDEX pledger_run_blocked (namespace=?)",
+        "SEARCH pledger_run USING INDEX pledger_run_due (namespace=?)",
+        "SEARCH pledger_run USING COVERING INDEX pledger_run_free (namespace=?)",
+    ]
+    assert "SEARCH run USING INDEX pledger_run_owned (owner=?)" in lines
+
+
 def test_what_is_to_be_forgotten_is_one_range_of_an_index_in_order(store: SqliteStore) -> None:
     lines = plan(store, load_queries("pledger.store.sqlite", "retention")["finished_chains"])
     range_ = "pledger_run_finished (namespace=? AND workflow_type=? AND closed_ms>? AND closed_ms<?)"
