@@ -22,7 +22,7 @@ logger = logging.getLogger("pledger.metrics")
 WAIT_S: Final = 2.0
 #: A census costs the ledger at most this share of its time, however large it is.
 SHARE_MAX: Final = 0.02
-#: What has not been answered for so many times the interval is not told any more.
+#: What has not been answered for so many times the interval, after it was due, is not told any more.
 STALE: Final = 3
 
 
@@ -41,7 +41,6 @@ class Watched:
         self._lock = threading.Lock()
         self._asking: Future[None] | None = None
         self._census: Census | None = None
-        self._taken_s = 0.0
         self._next_s: float | None = None
         self._failing = False
 
@@ -57,9 +56,8 @@ class Watched:
                 pass  # it goes on, and the next scrape has what comes of it
             except CancelledError:
                 return None  # the connection is closed
-        if self._failing or self._connection.monotonic() - self._taken_s > STALE * self._every_s + WAIT_S:
-            return None
-        return self._census
+        overdue_s = 0.0 if self._next_s is None else self._connection.monotonic() - self._next_s
+        return None if self._failing or overdue_s > STALE * self._every_s + WAIT_S else self._census
 
     def close(self) -> None:
         """On the loop. Nothing is asked any more."""
@@ -102,6 +100,5 @@ class Watched:
             self._failing = True
         else:
             self._failing = False
-        self._taken_s = self._connection.monotonic()
-        took_s = self._taken_s - began_s
+        took_s = self._connection.monotonic() - began_s
         self._next_s = began_s + max(self._every_s, took_s / SHARE_MAX)

@@ -42,6 +42,7 @@ from pledger.testing.keys import Keys
 from pledger.testing.records import Record, Records
 from pledger.testing.setbacks import Setbacks
 from pledger.testing.stillness import Stillness
+from pledger.testing.tally import Tally
 from pledger.testing.turnstile import Turnstile
 from pledger.testing.views import StateView
 
@@ -107,6 +108,7 @@ class Auditor(Findings):
         self.keys = Keys(self)
         #: How often each activity began that may once, by its run and input.
         self._once: Counter[tuple[str, str, bytes]] = Counter()
+        self.tally = Tally()
         self.turnstile = Turnstile(rules or {}, self)
         self.circuits = Circuits(self, budgets or {}, now_s=now_s or (lambda: clock() / 1000), store_ms=clock)
 
@@ -115,6 +117,7 @@ class Auditor(Findings):
         self.stillness.told(process, session_key, outlook)
 
     def _begin_anew(self, state: State) -> None:
+        self.tally.is_void = True
         self.stillness = Stillness(self)
         self.keys = Keys(self)  # what is lost may be done otherwise now, at the same place
         self.read_clock()

@@ -7,6 +7,7 @@ Each invariant takes the simulation and gives what is wrong, in words. What can 
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
@@ -503,6 +504,24 @@ def _outcomes(sim: Judged, run_key: int) -> dict[int, events.ActivityCompleted |
     }
 
 
+def every_end_is_counted_once(sim: Judged) -> list[str]:
+    """However often a run was taken over, or an answer was lost: its end is counted by the worker whose commit it was,
+    or by nobody, where that worker died before it heard of it."""
+    tally = sim.auditor.tally
+    if tally.is_void:
+        return []
+    states = [each.state for each in sim.auditor.records.by_run.values()]
+    ended: Counter[tuple[str, str]] = Counter((each.workflow_type, each.status) for each in states)
+    found = []
+    for (workflow_type, status), count in tally.ended.items():
+        sim.auditor.checks("ends are counted once")
+        if count > (there := ended[workflow_type, status]):
+            found.append(
+                f"ends are counted once: {there} runs of {workflow_type} are {status}, and {count} were counted"
+            )
+    return found
+
+
 ALL: Final[tuple[Callable[[Judged], Sequence[str]], ...]] = (
     every_start_gives_one_run,
     every_message_arrives_once,
@@ -517,5 +536,6 @@ ALL: Final[tuple[Callable[[Judged], Sequence[str]], ...]] = (
     every_history_replays,
     every_piece_is_used,
     every_label_is_as_recorded,
+    every_end_is_counted_once,
     nothing_is_left,
 )

@@ -202,6 +202,7 @@ class Process:
             monotonic=self.loop.time,
             entropy=self.dice.randbytes,
             codecs=self.surroundings.codecs,
+            meter=self.surroundings.auditor.tally,
         )
         connection.heart_arguments = (self.loop,)
         self._connection = connection

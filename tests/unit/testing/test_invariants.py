@@ -152,6 +152,11 @@ def leave_a_wake(sim: Simulation) -> None:
     sim.state.wakes.add(run_key(sim))
 
 
+def count_an_end_twice(sim: Simulation) -> None:
+    place = next(iter(sim.auditor.tally.ended))
+    sim.auditor.tally.ended[place] += 1
+
+
 def leave_an_owner(sim: Simulation) -> None:
     change_run(sim, owner=1)
 
@@ -171,6 +176,7 @@ TAMPERINGS: list[tuple[Callable[[Simulation], None], str]] = [
     (change_a_row, "facts are immutable"),
     (cut_the_end, "facts are immutable"),
     (write_another_history, "replay equals the record"),
+    (count_an_end_twice, "ends are counted once"),
     (leave_a_wake, "nothing is left"),
     (leave_an_owner, "nothing is left"),
 ]
