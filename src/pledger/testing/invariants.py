@@ -516,9 +516,7 @@ def every_end_is_counted_once(sim: Judged) -> list[str]:
     for (workflow_type, status), count in tally.ended.items():
         sim.auditor.checks("ends are counted once")
         if count > (there := ended[workflow_type, status]):
-            found.append(
-                f"ends are counted once: {there} runs of {workflow_type} are {status}, and {count} were counted"
-            )
+            found.append(f"ends are counted once: {count} of {there} runs of {workflow_type} that are {status}")
     return found
 
 
