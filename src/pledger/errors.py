@@ -588,6 +588,8 @@ class CodecError(StoreError):
         super().__init__(message)
         self.codec = codec
         self.key_id = key_id
+        #: The row of a history that it is about, for the engine.
+        self.unopened: Any = None
 
 
 class InternalError(PledgerError):

@@ -9,6 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 
 from pledger import Client, RetryPolicy, Worker, activity, connect, errors, workflow
@@ -189,6 +190,27 @@ async def test_a_run_without_its_key_blocks_and_goes_on_when_it_is_back(ledger: 
         assert (await client.handle("ada-1").describe()).summary.status == "running"
         keys.keys["ada"] = KEY
         assert len(await client.handle("ada-1").result(wait_while_blocked=True)) == 3
+
+
+async def test_damage_is_told_from_a_key_that_is_not_there(ledger: Ledger) -> None:
+    """A byte that is changed in what is encrypted: the checksum says so, whatever the codec would."""
+    if not ledger.url.startswith("sqlite"):
+        pytest.skip("one database to change behind the engine's back is enough")
+    async with at(ledger, AesGcm(KeyRing({"k1": KEY})), works=False) as client:
+        await client.start_workflow(Treatment.run, CANARY, 1, id="t")
+    async with at(ledger, AesGcm(KeyRing({"k1": KEY}))) as client:
+        await until(lambda: _heard(client.handle("t"), 0))
+    with contextlib.closing(apsw.Connection(str(ledger.path))) as database:
+        [(key, body)] = database.execute("SELECT rowid, body FROM pledger_history LIMIT 1")
+        at_byte = body.index(b"aes-gcm") + 40
+        changed = body[:at_byte] + bytes((body[at_byte] ^ 1,)) + body[at_byte + 1 :]
+        database.execute("UPDATE pledger_history SET body = ? WHERE rowid = ?", (changed, key))
+    async with at(ledger, AesGcm(KeyRing({"k1": KEY}))) as client:
+        handle = client.handle("t")
+        await handle.signal(Treatment.hear, CANARY)
+        with pytest.raises(errors.RunBlockedError, match="checksum") as blocked:
+            await handle.result()
+        assert blocked.value.failure_type == "CorruptHistoryError"
 
 
 async def test_an_erased_key_erases_what_it_alone_can_open(ledger: Ledger) -> None:

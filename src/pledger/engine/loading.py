@@ -103,7 +103,12 @@ class HistoryReader:
 
     async def next_page(self) -> list[Transition]:
         """The next transitions, [] at the end. Raises CorruptHistoryError naming the first event that is wrong."""
-        rows = await self._store.read_history(self._run_key, self.last_event, self._page())
+        try:
+            rows = await self._store.read_history(self._run_key, self.last_event, self._page())
+        except errors.CodecError as error:
+            if error.unopened is not None:
+                self._check(error.unopened)  # damage explains it better than a key
+            raise
         page = [self.take(row) for row in rows]
         self._size = max((len(row.body) for row in rows), default=0)
         return page
@@ -119,11 +124,7 @@ class HistoryReader:
     def take(self, row: StoredTransition) -> Transition:
         """The transition of the next row, verified. Raises CorruptHistoryError."""
         expected = self.last_event + 1
-        if row.first_event_id != expected:
-            self._corrupt(expected, f"it is missing (the next one found is {row.first_event_id})")
-        head = transition.checksum(self.head, expected, row.kept or row.body)
-        if head != row.checksum:
-            self._corrupt(expected, "its checksum does not fit its content")
+        head = self._check(row)
         try:
             found = transition.decode(row.body)
         except msgspec.MsgspecError as error:
@@ -134,6 +135,16 @@ class HistoryReader:
         self.time_ms = found.time_ms
         self.code = found.code or self.code
         return found
+
+    def _check(self, row: StoredTransition) -> bytes:
+        """The checksum up to it. Raises CorruptHistoryError."""
+        expected = self.last_event + 1
+        if row.first_event_id != expected:
+            self._corrupt(expected, f"it is missing (the next one found is {row.first_event_id})")
+        head = transition.checksum(self.head, expected, row.kept or row.body)
+        if head != row.checksum:
+            self._corrupt(expected, "its checksum does not fit its content")
+        return head
 
     def check_end(self, row: RunRow) -> None:
         """The history must end where the run's row says. Raises CorruptHistoryError."""

@@ -20,6 +20,7 @@ from pledger.engine.port.operations import Append, FinishTask, StartRun
 from pledger.engine.port.records import Mail
 from pledger.engine.sealed_records import Pass, request_place
 from pledger.engine.vault import Sealing
+from pledger.history import transition
 from pledger.history.sealing import MARK, NOWHERE, Place, is_sealed
 
 if TYPE_CHECKING:
@@ -196,8 +197,10 @@ class SealedStore:
         for stored in found:
             try:
                 opened += await self._histories(run_key, [stored])
-            except (errors.CorruptHistoryError, errors.CodecError):
+            except (errors.CorruptHistoryError, errors.CodecError) as error:
                 if not opened:
+                    if isinstance(error, errors.CodecError):
+                        error.unopened = stored  # whoever knows the checksum before it can tell whether it is damaged
                     raise
                 break
         return opened
@@ -215,7 +218,12 @@ class SealedStore:
                 stored, transitions=transitions, messages=messages, tasks=tuple(map(using.task, stored.tasks))
             )
 
-        return await self._opened(found, run)
+        try:
+            return await self._opened(found, run)
+        except errors.CodecError:
+            for stored in found:
+                _check_whole(stored)  # damage explains it better than a key
+            raise
 
     async def read_mail(self, run_keys: Sequence[int]) -> list[Mail]:
         found = await self._inner.read_mail(run_keys)
@@ -418,6 +426,20 @@ class _Transaction:
 
     def finish(self, finish: FinishTask) -> Any:
         return self._inner.finish(self._seal(finish))
+
+
+def _check_whole(run: StoredRun) -> None:
+    """Of a run as it is kept, from its first transition on. Raises CorruptHistoryError."""
+    head = transition.CHAIN_START
+    for stored in run.transitions:
+        head = transition.checksum(head, stored.first_event_id, stored.body)
+        if head != stored.checksum:
+            event_id = stored.first_event_id
+            raise errors.CorruptHistoryError(
+                f"the history is damaged at event {event_id}: its checksum does not fit its content. The run is parked "
+                "and nothing is changed; restore the file from a backup",
+                event_id=event_id,
+            )
 
 
 def _nowhere(_: StoredTransition) -> Place:

@@ -6,7 +6,6 @@ Each invariant takes the simulation and gives what is wrong, in words. What can 
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
@@ -463,9 +462,10 @@ def _transitions(sim: Judged, row: RunRow) -> tuple[Transition, ...]:
 def _state(sim: Judged, row: RunRow) -> RunState:
     """As the auditor has it, with what is sealed in plain where it is still there."""
     seen = sim.auditor.records.by_run[row.run_key].state
-    if not getattr(sim, "codecs", ()) or row.is_forgotten:
+    if not getattr(sim, "codecs", ()) or not seen.updates:
         return seen
-    return fold(_transitions(sim, row), RunState())
+    transitions = _readable(sim, row)
+    return seen if transitions is None else fold(transitions, RunState())
 
 
 def _outcome(sim: Judged, record: Record, event_id: int) -> events.ActivityCompleted | events.ActivityFailed | None:
@@ -474,11 +474,7 @@ def _outcome(sim: Judged, record: Record, event_id: int) -> events.ActivityCompl
     if not (isinstance(seen, events.ActivityCompleted) and is_sealed(seen.result)):
         return seen
     row = next(row for row in sim.state.runs.values() if row.run_id == record.run_id)
-    inputs = itertools.chain.from_iterable(each.inputs for each in _transitions(sim, row))
-    return next(
-        (each for each in inputs if isinstance(each, events.ActivityCompleted) and each.scheduled_event_id == event_id),
-        seen,
-    )
+    return _outcomes(sim, row.run_key).get(event_id, seen)
 
 
 def _readable(sim: Judged, row: RunRow) -> tuple[Transition, ...] | None:
