@@ -36,6 +36,7 @@ __all__ = [
     "info",
     "is_cancelled",
     "logger",
+    "publish",
     "raise_complete_async",
     "secret",
 ]
@@ -233,6 +234,27 @@ def heartbeat(*details: Any) -> None:
     if attempt.cancel_event is not None and attempt.cancel_event.is_set():
         reason = attempt.ending.message if attempt.ending is not None else "the activity was cancelled"
         raise CancelledError(reason)
+
+
+def publish(topic: str, value: Any) -> None:
+    """Append a value to the stream of a topic, for those who follow the run: tokens of a model, progress.
+
+        async for token in model.stream(prompt):
+            activity.publish("tokens", token)
+
+    In the order of the calls, each once; written with the next commit, and before the attempt's outcome counts. What an
+    attempt has published stays when it fails: the next one publishes behind it, and each value says of which attempt
+    it is. An attempt that is over, or whose worker was lost, publishes nothing any more.
+    Returns at once; a plain activity waits here once 10,000 values or 16 MiB are on their way, an async one gets
+    UsageError then. Raises PayloadError, and UsageError in an activity with a transaction and beyond 64 topics.
+    """
+    attempt = _attempt("activity.publish")
+    if attempt.definition.transaction is not None:
+        raise UsageError(
+            f"activity {attempt.definition.name!r} has a transaction, and what it publishes would not be rolled back "
+            "with it. Have the workflow publish what the activity returns"
+        )
+    attempt.publish(topic, value)
 
 
 #: How long a token is good whose attempt has no deadline, and for which nothing else is said.

@@ -16,6 +16,7 @@ from pledger.engine.port.operations import IdConflictPolicy
 from pledger.engine.resetting import Repetition, ResetReapplyType
 from pledger.engine.search import pages, views
 from pledger.engine.search.views import View
+from pledger.following import Stream, StreamItem
 from pledger.handle import QUERY_TIMEOUT, UpdateOptions, WorkflowHandle
 from pledger.history import payloads
 from pledger.history.attributes import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
@@ -55,6 +56,7 @@ from pledger.views import (
     ResetPlan,
     ResetSummary,
     RunSummary,
+    StreamSummary,
     WorkerSummary,
     dependency_summary,
     limit_summary,
@@ -86,6 +88,9 @@ __all__ = [
     "ResetReapplyType",
     "ResetSummary",
     "RunSummary",
+    "Stream",
+    "StreamItem",
+    "StreamSummary",
     "WithStartWorkflowOperation",
     "WorkerSummary",
     "WorkflowHandle",

@@ -27,6 +27,7 @@
     │   ├── PayloadTooLargeError    a value over the limit
     │   ├── WorkflowAlreadyStartedError, WorkflowNotFoundError, RunClosedError
     │   ├── NoLongerKeptError       retention has removed what is asked for
+    │   ├── StreamOvertakenError    a stream has reached its bound: what is asked for is not kept any more
     │   ├── InboxFullError          too many messages wait for the run: try again later
     │   ├── UnknownSignalError, UnknownQueryError, UnknownUpdateError
     │   ├── UnknownWorkflowError, UnknownActivityError
@@ -89,6 +90,7 @@ __all__ = [
     "SecretError",
     "StoreError",
     "StoreUnavailableError",
+    "StreamOvertakenError",
     "StuckError",
     "TerminatedError",
     "TimeoutError",
@@ -454,6 +456,15 @@ class NoLongerKeptError(UsageError):
         self.workflow_id = workflow_id
         self.run_id = run_id
         self.status = status
+
+
+class StreamOvertakenError(UsageError):
+    """A stream has reached its bound while nobody looked: the values from the offset on that was asked for are not all
+    kept any more. first_offset: of the oldest one that is."""
+
+    def __init__(self, message: str, *, first_offset: int) -> None:
+        super().__init__(message)
+        self.first_offset = first_offset
 
 
 class InboxFullError(UsageError):

@@ -17,10 +17,12 @@ from pledger.engine.port.filters import NO_LABELS
 from pledger.engine.port.operations import Send, inbox_room
 from pledger.engine.port.records import PlaceRow, RunRow, RunStatus
 from pledger.engine.resetting import ResetReapplyType
+from pledger.following import Stream, check_offset
 from pledger.history import events, failures, payloads
 from pledger.history.calls import encode_call
 from pledger.history.events import Command
 from pledger.history.names import check_id, clean
+from pledger.history.publishing import check_topic
 from pledger.history.state import fold
 from pledger.history.times import check_duration, utc
 from pledger.history.transition import Transition
@@ -53,6 +55,7 @@ from pledger.views import (
     reset_plan,
     reset_summary,
     run_summary,
+    stream_summary,
 )
 
 if TYPE_CHECKING:
@@ -62,6 +65,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 R = TypeVar("R")
+V = TypeVar("V")
 
 
 class UpdateOptions(TypedDict, total=False):
@@ -385,6 +389,35 @@ class WorkflowHandle(Generic[T]):
         base = await reset_base.read_base(self._connection.store, await self._row())
         return reset_plan(resetting.draft_redrive(base))
 
+    @overload
+    def stream(self, topic: str, from_offset: int = 0, *, type: type[V], follow: bool = True) -> Stream[V]: ...
+    @overload
+    def stream(self, topic: str, from_offset: int = 0, *, type: Any = Any, follow: bool = True) -> Stream[Any]: ...
+    def stream(
+        self,
+        topic: str,
+        from_offset: int = 0,
+        *,
+        type: Any = Any,  # noqa: A002 - what it is
+        follow: bool = True,
+    ) -> Stream[Any]:
+        """What the run and its activities publish to a topic: what is there, then what comes, until the chain closes.
+
+            async for item in handle.stream("progress", type=Progress):
+                print(item.value.done, item.offset)
+
+        from_offset: where to begin; after a break, one more than the offset of the last item that was dealt with. 0
+        begins with the oldest value that is kept. type: of the values; by default they are what their JSON is. follow:
+        False gives what is there, and ends.
+        The chain's stream is one: it goes on over continue-as-new, and over a reset. It is quiet while the run waits,
+        or is blocked. Whoever leaves the loop early may close it: `contextlib.aclosing(handle.stream(...))`.
+        Raises StreamOvertakenError where the stream has reached its bound and that offset is not kept any more,
+        NoLongerKeptError, WorkflowNotFoundError, PayloadError for a value of another type, StoreUnavailableError: go on
+        from the next offset then.
+        """
+        place = (self._connection, self._row, check_topic(topic), check_offset(from_offset))
+        return Stream(*place, type, to_the_end=follow)
+
     async def pause(self, reason: str = "", *, by: str | None = None) -> PauseSummary:
         """Have the run stand still until `resume`. As `Client.pause`, for this run alone.
 
@@ -441,6 +474,7 @@ class WorkflowHandle(Generic[T]):
             parent=None if parent is None else run_summary(parent),
             resets=tuple(map(reset_summary, await store.read_resets(row.run_key))),
             history_warnings=tuple(warnings),
+            streams=tuple(map(stream_summary, await store.read_streams(row.chain_key))),
         )
 
     async def _holding_up(self, namespace: str, places: list[PlaceRow]) -> dict[str, DependencySummary]:

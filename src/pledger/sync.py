@@ -11,7 +11,7 @@ import inspect
 import logging
 import os
 import threading
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterator, Sequence
 from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, Unpack, overload
@@ -36,6 +36,7 @@ from pledger.client import (
 )
 from pledger.completions import TOKEN_KEEP
 from pledger.errors import StoreError, UsageError
+from pledger.following import StreamItem
 from pledger.handle import ResetOptions
 from pledger.history import payloads
 from pledger.history.attributes import SearchAttributeKey
@@ -373,6 +374,26 @@ class SyncHandle:
     def resume(self) -> PauseSummary | None:
         pause: PauseSummary | None = self._wait(self._handle.resume())
         return pause
+
+    def stream(
+        self,
+        topic: str,
+        from_offset: int = 0,
+        *,
+        type: Any = Any,  # noqa: A002 - what it is
+        follow: bool = True,
+    ) -> Generator[StreamItem[Any], None, None]:
+        """Whoever leaves the loop early may close it; else that is done when the iterator is collected."""
+        items = self._handle.stream(topic, from_offset, type=type, follow=follow)
+        try:
+            while True:
+                try:
+                    item: StreamItem[Any] = self._wait(items.__anext__())
+                except StopAsyncIteration:
+                    return
+                yield item
+        finally:
+            self._wait(items.aclose())
 
     def describe(self) -> Description:
         description: Description = self._wait(self._handle.describe())

@@ -30,6 +30,7 @@ from pledger.engine.port.records import (
     SessionRow,
     TaskRow,
 )
+from pledger.engine.port.streams import StreamRow
 from pledger.engine.resetting import Draft, Repetition
 from pledger.history import failures, memos, payloads, view
 from pledger.history.attributes import TypedSearchAttributes, typed
@@ -79,6 +80,18 @@ class ResetSummary:
     reason: str
     by: str
     at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSummary:
+    """The stream of a topic. first_offset: of the oldest value that is kept; next_offset: of the one to come. bytes: of
+    what is kept, about. published: when the newest value came (UTC)."""
+
+    topic: str
+    first_offset: int
+    next_offset: int
+    bytes: int
+    published: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,7 +297,8 @@ class Description:
     that hold it. places: where its activities stand that wait for a turn or within a limit. dependencies: those
     that hold up activities of it, by name. parent: the run that started it, of a child. resets: where it goes on from
     another run, and which go on from it. history_warnings: what was said when its history
-    came to 25, 50 and 75 % of its bound, and which line of the code causes that."""
+    came to 25, 50 and 75 % of its bound, and which line of the code causes that. streams: what its chain has published,
+    by topic."""
 
     summary: RunSummary
     history: History
@@ -305,6 +319,7 @@ class Description:
     parent: RunSummary | None = None
     resets: tuple[ResetSummary, ...] = ()
     history_warnings: tuple[str, ...] = ()
+    streams: tuple[StreamSummary, ...] = ()
 
     @property
     def waiting_for(self) -> WaitingFor | None:
@@ -352,6 +367,10 @@ def worker_summary(session: SessionRow, now_ms: int) -> WorkerSummary:
         utc(session.expires_ms),
         session.expires_ms > now_ms,
     )
+
+
+def stream_summary(row: StreamRow) -> StreamSummary:
+    return StreamSummary(row.topic, row.first, row.next, row.weight, utc(row.published_ms))
 
 
 def queue_summaries(rows: Sequence[QueueRow], workers: Sequence[WorkerSummary]) -> tuple[QueueSummary, ...]:

@@ -77,6 +77,7 @@ from pledger.machine.own_handlers import (
     set_update_handler,
 )
 from pledger.machine.phases import Phase, described, phase, set_phase
+from pledger.machine.publishing import publish
 from pledger.machine.races import Race, Racer, first_of
 from pledger.machine.scopes import Deadline, Scope, deadline, scope, shield
 from pledger.machine.waiting import as_completed, wait, wait_for
@@ -131,6 +132,7 @@ __all__ = [
     "now",
     "patched",
     "phase",
+    "publish",
     "query",
     "random",
     "run",

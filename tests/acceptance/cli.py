@@ -101,7 +101,9 @@ class Approval:
 
     @workflow.run
     async def run(self) -> Decimal:
+        workflow.publish("steps", "asked")
         await workflow.wait_condition(lambda: self.approved is not None)
+        workflow.publish("steps", ["approved", str(self.approved)])
         return self.approved
 
 

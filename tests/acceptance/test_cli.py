@@ -140,6 +140,11 @@ def test_queries_and_signals(at_work: Project) -> None:
     accepted = at_work.pledger("signal", "approval-1", "approve", '"12.50"', "--message-id", "m1", "--json").json
     assert accepted == {"workflow_id": "approval-1", "signal": "approve", "accepted": True}
     at_work.pledger("start", "Approval", "--id", "approval-1", "--wait")
+    assert at_work.pledger("follow", "approval-1", "--topic", "steps").out == '0  asked\n1  ["approved","12.50"]\n'
+    followed = at_work.pledger("follow", "approval-1", "--topic", "steps", "--from", "1", "--json").json
+    assert (followed["offset"], followed["value"], followed["attempt"]) == (1, ["approved", "12.50"], 0)
+    assert at_work.pledger("follow", "approval-1", "--topic", "nothing").out == ""
+    assert "steps to offset 1" in at_work.pledger("show", "approval-1").out
     assert "is completed and takes no signal" in at_work.pledger("signal", "approval-1", "approve", '"1"', code=7).err
     assert "is completed; a query asks an open run" in at_work.pledger("query", "approval-1", "amount", code=7).err
 

@@ -21,6 +21,7 @@ from pledger.engine.port.operations import (
     Heartbeat,
     LogAttempts,
     Operation,
+    Publish,
     PutTask,
     Release,
     Send,
@@ -29,6 +30,7 @@ from pledger.engine.port.operations import (
     Terminate,
 )
 from pledger.engine.port.records import AttemptRecord, RunRow, TaskRow
+from pledger.engine.port.streams import Publication
 from pledger.history import chains
 from pledger.history.transition import StoredTransition
 from tests.conformance.harness import NOW, Ledger, reset
@@ -124,7 +126,7 @@ class Builder:
         return make
 
     async def _append(self, seen: list[Any], number: int, fence: int, event: int, *rest: Any) -> Any:
-        due_in, consumed, tasks, dropped, cancelled, unwritten, attempts, closed, labels, phases = rest
+        due_in, consumed, tasks, dropped, cancelled, unwritten, attempts, closed, labels, phases, published = rest
         row = await self._row(seen, number)
         if row is None:
             return None
@@ -162,6 +164,7 @@ class Builder:
             ],
             phases_over=phases[1],
             terms=phases[2],
+            published=_publications(published),
         )
         return lambda: operation
 
@@ -277,6 +280,15 @@ class Builder:
         owner = self._runner_of(there)
         return _always(Heartbeat(there.run_key, there.event_id, there.attempt + attempt, owner, details))
 
+    async def _publish(self, seen: list[Any], number: int, event_id: int, attempt: int, *rest: Any) -> Any:
+        session, fence, before, values = rest
+        row = await self._row(seen, number)
+        if row is None:
+            return None
+        owner = None if session is None else self.sessions[session % len(self.sessions)] if self.sessions else 10**9
+        place = (row.run_key, event_id, attempt, owner, row.fence + fence, before)
+        return _always(Publish(*place, _publications(values), self.now_ms))
+
     async def _hand_out(
         self, seen: list[Any], number: int, task: int, attempt: int, in_ms: int | None, details: bytes | None
     ) -> Any:
@@ -302,6 +314,10 @@ class Builder:
         run_key = self.runs[number % len(self.runs)] if self.runs else 10**9
         here = [self.sessions[each] for each in local if each < len(self.sessions)]
         return _always(Send(run_key, kind, message_id, name, body, self.now_ms, keep_id, here, room))
+
+
+def _publications(drawn: Any) -> list[Publication]:
+    return [Publication(topic, body) for topic, body in drawn]
 
 
 def _always(operation: Operation) -> Callable[[], Operation]:

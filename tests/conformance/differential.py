@@ -69,6 +69,9 @@ class Side(Builder):
                 await store.read_resets(run_key),
                 await store.read_inbox(self.chains[number]),
                 await store.read_undelivered(self.chains[number]),
+                await store.read_streams(self.chains[number]),
+                [await store.read_stream(self.chains[number], each, 1) for each in IDS[:2]],
+                [*(await store.read_stream_ends([(self.chains[number], each) for each in IDS[:2]])).values()],
                 [await store.read_message(self.chains[number], each) for each in IDS],
             ]
         labels = await store.read_labels(self.runs)
@@ -272,6 +275,9 @@ class Side(Builder):
     async def forget_chains(self, numbers: Sequence[int], keep_ms: int) -> Any:
         chains = sorted({self.chains[each] for each in numbers if each < len(self.chains)})
         return [await self.store.chain_runs(chains), await self.store.forget_chains(chains, keep_ms)]
+
+    async def drop_leftovers(self, limit: int) -> Any:
+        return await self.store.drop_leftovers(limit)
 
 
 LISTS: Final[tuple[tuple[Filter, tuple[Order, ...]], ...]] = (

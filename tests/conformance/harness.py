@@ -53,6 +53,7 @@ TABLES = (
     *("piece", "piece_use"),
     "reset",
     *("attribute", "memo", "phase"),
+    *("stream", "published"),
 )
 
 

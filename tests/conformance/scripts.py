@@ -72,6 +72,10 @@ class Dice(random.Random):
     def attempts(self) -> list[Any]:
         return self.some(lambda: (self.randint(1, 3), self.choice(("failed", "lost", "late"))))
 
+    def published(self) -> list[Any]:
+        """Topic, body."""
+        return self.some(lambda: (self.choice(IDS[:2]), self.choice(BODIES)))
+
     def events(self) -> list[Any]:
         return self.some(lambda: self.randint(1, 3))
 
@@ -135,6 +139,7 @@ class Dice(random.Random):
             self.choice((None,) * 40 + STATUSES),
             self.labels(),
             self.phases(),
+            self.published(),
         )
 
     def operation(self) -> Step:
@@ -160,11 +165,21 @@ class Dice(random.Random):
                 ("finish", number, self.number(), off, self.random() < HALF, self.task(), self.attempts()),
                 ("expire", number, self.number(), off, self.off(), self.attempts()),
                 ("heartbeat", number, self.number(), off, self.choice((None, *BODIES))),
+                (
+                    "publish",
+                    number,
+                    self.randint(1, 3),
+                    self.choice((1, 1, 2)),
+                    self.choice((None, None, 0, 1)),  # the session that it is of; None: it has no row
+                    off,
+                    self.choice((0, 0, 1, 2)),
+                    self.published(),
+                ),
                 ("hand_out", number, self.number(), off, self.choice((None, 0, 10)), self.choice((None, *BODIES))),
                 ("log", number, self.attempts()),
                 self.send(),
             ),
-            (2, 8, 3, 1, 1, 0.2, 0.7, 3, 3, 1, 2, 2, 1, 4),
+            (2, 8, 3, 1, 1, 0.2, 0.7, 3, 3, 1, 3, 2, 2, 1, 4),
         )[0]
 
     def send(self) -> Step:
@@ -208,12 +223,13 @@ class Dice(random.Random):
                 ("take_duty", number, self.choice(IDS[:2])),
                 ("leave_duty", number, self.choice(IDS[:2])),
                 ("forget_chains", self.some(self.number, 3), self.choice((0, 5))),
+                ("drop_leftovers", self.choice((1, 3))),
                 ("repeat",),
                 ("state_dependency", self.choice(NAMESPACES), self.choice((0.0, 1.0))),
                 ("report_calls", self.choice(NAMESPACES), self.choice((0, 0, 1)), *(self.randrange(4) for _ in "cfs")),
                 ("ask_dependency", self.choice(NAMESPACES), self.random() < HALF / 2, self.random() < HALF),
             ),
-            (2, 2, 0.5, 2, 3, 8, 8, 4, 3, 3, 2, 2, 0.5, 2, 3, 1, 1, 1, 2, 1, 3, 1),
+            (2, 2, 0.5, 2, 3, 8, 8, 4, 3, 3, 2, 2, 0.5, 2, 3, 1, 1, 1, 1, 2, 1, 3, 1),
         )[0]
 
     def script(self, steps: int) -> list[Step]:

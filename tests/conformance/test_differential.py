@@ -28,7 +28,17 @@ STEPS: Final = 120
 SEEDS: Final = 10
 #: Answers that must have come, beside those that say no.
 EXPECTED: Final = {
-    *("Started", "Existing", "Sent", "Reply.WON", "Reply.LOST", "Reply.DUPLICATE", "Reply.CLOSED", "Reply.FULL"),
+    *(
+        "Started",
+        "Existing",
+        "Sent",
+        "Published",
+        "Reply.WON",
+        "Reply.LOST",
+        "Reply.DUPLICATE",
+        "Reply.CLOSED",
+        "Reply.FULL",
+    ),
     "Reply.HEARTBEAT_OK",
     *("claim_runs: something", "claim_tasks: something", "woken_runs: something", "take_answer: something"),
     *("renew_session: something", "bury_sessions: something", "resume: something", "forget_chains: something"),

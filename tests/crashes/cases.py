@@ -10,8 +10,8 @@ from typing import Any, Final
 from pledger.machine.definitions import ActivityDefinition
 from pledger.testing.journal import Program
 from tests.crashes.apart import apart, set_apart
-from tests.reference import activities, changing, depending, further, handed_out, rolling, shop, workflows
-from tests.reference.cases import CASES, DEPENDING, FURTHER, HANDED_OUT, ROLLING, SHOP, Case
+from tests.reference import activities, changing, depending, further, handed_out, publishing, rolling, shop, workflows
+from tests.reference.cases import CASES, DEPENDING, FURTHER, HANDED_OUT, PUBLISHING, ROLLING, SHOP, Case
 from tests.reference.truths import TRUTHS, Truth
 
 ACTIVITIES: Final = [*activities.ACTIVITIES, *further.ACTIVITIES, apart]
@@ -61,6 +61,8 @@ class Crash:
             yield depending
         if self.case in HANDED_OUT:
             yield handed_out
+        if self.case in PUBLISHING:
+            yield publishing
         if self.is_of_shop:
             yield shop
 
@@ -80,7 +82,16 @@ def _all() -> list[Crash]:
     ]
     # Where a client ends it, the same is killed at the same places as in the whole one.
     whole = [each for each in FURTHER if each.name != "family-cut-short"]
-    still = [*CASES, *whole, *ROLLING, *DEPENDING, *SHOP, *HANDED_OUT, Case("set-apart", set_apart, ("apart",))]
+    still = [
+        *CASES,
+        *whole,
+        *ROLLING,
+        *PUBLISHING,
+        *DEPENDING,
+        *SHOP,
+        *HANDED_OUT,
+        Case("set-apart", set_apart, ("apart",)),
+    ]
     without = [each.name for each in [*still, *changed] if each.name not in TRUTHS]
     assert not without, f"say in tests/reference/truths.py how these must end: {', '.join(without)}"
     return [

@@ -23,9 +23,10 @@ from pledger.engine import (
 )
 from pledger.engine.limits import Limits
 from pledger.engine.port.operations import CANCELS_MAX, INBOX_MAX
+from pledger.engine.port.streams import WEIGHT_MAX
 from pledger.engine.search import meaning, text
 from pledger.engine.watchdog import Watchdog
-from pledger.history import attributes, failures, payloads
+from pledger.history import attributes, failures, payloads, publishing
 from pledger.history.budget import CircuitBreaker, RetryBudget
 from pledger.history.names import ID_CHARACTERS_MAX
 from pledger.history.placement import DEFAULT_PRIORITY
@@ -111,6 +112,10 @@ def expected() -> dict[str, float]:
         "characters of a filter": text.CHARACTERS_MAX,
         "overdue": meaning.OVERDUE_MS / 1000,
         "messages waiting for one run": INBOX_MAX,
+        "values of one stream": WEIGHT_MAX,
+        "values published without a wait": publishing.VALUES_MAX,
+        "bytes published without a wait": publishing.BYTES_MAX,
+        "topics of one run, and of one attempt": publishing.TOPICS_MAX,
         "requests to cancel beyond them": CANCELS_MAX,
         "claims without progress": blocks.CLAIMS_MAX,
         "attempt log of one activity": tasks.ATTEMPTS_MAX,

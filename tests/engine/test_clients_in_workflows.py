@@ -81,6 +81,7 @@ VERBS: dict[str, Call] = {
     "WorkflowHandle.plan_redrive": lambda _, handle: handle.plan_redrive(),
     "WorkflowHandle.pause": lambda _, handle: handle.pause(),
     "WorkflowHandle.resume": lambda _, handle: handle.resume(),
+    "WorkflowHandle.stream": lambda _, handle: anext(handle.stream("notes")),
     "WorkflowHandle.describe": lambda _, handle: handle.describe(),
     "WorkflowHandle.history": lambda _, handle: handle.history(),
 }

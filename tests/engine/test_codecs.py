@@ -25,6 +25,7 @@ KEY, OTHER_KEY = bytes(range(32)), bytes(range(1, 33))
 
 @activity.defn(retry_policy=RetryPolicy(initial_interval=timedelta(milliseconds=1), maximum_attempts=3))
 async def treat(note: str, length: int) -> dict[str, str]:
+    activity.publish("told", note)
     if activity.info().attempt == 1:
         activity.heartbeat(note)
         raise errors.ApplicationError("not yet", note)
@@ -39,6 +40,7 @@ class Treatment:
     @workflow.run
     async def run(self, note: str, length: int, wanted: int = 1) -> list[str]:
         await workflow.wait_condition(lambda: len(self.notes) >= wanted)
+        workflow.publish("told", note)
         found = [await treat(self.notes[0], length), await treat(note, length)]
         far: dict[str, str] = await workflow.execute_activity(treat, note, length, task_queue="far")
         return [each["text"] for each in [*found, far]]
@@ -94,7 +96,7 @@ async def everything(ledger: Ledger, client: Client) -> bytes:
     if isinstance(store, PostgresStore):
         found = b""
         async with store._reader.use() as connection:
-            for table in ("run", "history", "message", "task", "attempt", "request", "piece"):
+            for table in (*("run", "history", "message", "task"), "attempt", "request", "piece", "published"):
                 rows = await (await connection.execute(f"SELECT * FROM {store.address.quoted}.{table}")).fetchall()
                 found += b"".join(bytes(each) for row in rows for each in row if isinstance(each, bytes | memoryview))
                 found += repr(rows).encode()
@@ -106,7 +108,8 @@ async def everything(ledger: Ledger, client: Client) -> bytes:
 
 @pytest.mark.parametrize("length", [1, 1_000])
 async def test_nothing_that_is_encrypted_is_in_the_ledger(ledger: Ledger, length: int) -> None:
-    """Arguments, results, signals, details of heartbeats and failures, questions; short ones and such as are cut."""
+    """Arguments, results, signals, details of heartbeats and failures, questions, what is published; of each short
+    values, and such as are cut."""
     chain = AesGcm(KeyRing({"k1": KEY}))
     async with at(ledger, chain) as client:
         handle = await client.start_workflow(Treatment.run, CANARY, length, 2, id="t")
@@ -115,6 +118,7 @@ async def test_nothing_that_is_encrypted_is_in_the_ledger(ledger: Ledger, length
         assert CANARY.encode() not in await everything(ledger, client)
         await handle.signal(Treatment.hear, "go on")
         assert await handle.result() == [f"{CANARY}, and more. " * length] * 3
+        assert {item.value async for item in handle.stream("told")} == {CANARY}
         kept = await everything(ledger, client)
         assert CANARY.encode() not in kept
         assert b"k1" in kept
@@ -126,6 +130,8 @@ async def test_nothing_that_is_encrypted_is_in_the_ledger(ledger: Ledger, length
     async with at(ledger, works=False) as client:
         with pytest.raises(errors.CodecError, match="aes-gcm"):
             await client.handle("t").result()
+        with pytest.raises(errors.CodecError, match="aes-gcm"):
+            await anext(client.handle("t").stream("told"))
 
 
 @pytest.mark.parametrize("length", [1, 500])

@@ -53,7 +53,9 @@ class Approval:
 
     @workflow.run
     async def run(self, order: str) -> str:
+        workflow.publish("steps", "asked")
         await workflow.wait_condition(lambda: self.by)
+        workflow.publish("steps", f"{self.by} has approved it")
         return await book(order)
 
     @workflow.signal
@@ -100,6 +102,7 @@ def test_every_command_on_both_stores(ledger: Ledger, run: Run, tmp_path: Path) 
         hold_up_and_let_go(run)
         run("signal", "order-1", "approve", '"ada"')
         assert run("start", "Approval", '"o1"', "--id", "order-1", "--wait")["result"] == "o1 is booked"
+        assert run("follow", "order-1", "--topic", "steps", "--from", "1")["value"] == "ada has approved it"
         end_and_replay(run, tmp_path)
         go_back_and_on(run)
         take_away(ledger, run, tmp_path)

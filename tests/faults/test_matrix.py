@@ -25,7 +25,7 @@ MADE = re.compile(r"\bchecks\(([^()]*)")
 LOOK_IN_THE_END = (
     TESTING / "invariants.py",
     TESTING / "sqlite_ledger.py",
-    *(TESTS / "reference" / name for name in ("shop.py", "cases.py")),
+    *(TESTS / "reference" / name for name in ("shop.py", "cases.py", "publishing.py")),
 )
 
 
@@ -54,7 +54,7 @@ def missing_tests(rows: dict[str, dict[str, Any]]) -> list[str]:
 
 def test_every_row_is_there() -> None:
     assert [*FAULTS] == [f"F{number}" for number in range(1, 26)]
-    assert [*INVARIANTS] == [f"I{number}" for number in range(1, 22)]
+    assert [*INVARIANTS] == [f"I{number}" for number in range(1, 23)]
     for row in FAULTS.values():
         assert row.keys() <= {"what", "drawn", "tests", "measured", "later", "missing"}
     for row in INVARIANTS.values():

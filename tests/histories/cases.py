@@ -199,6 +199,7 @@ CASES = [
     Case("wait-condition-timed-out", w.Approval),
     Case("async-signal-handler", w.Errands, (2,), send_two),
     Case("handlers-awaited", w.LastErrands, (), send_two_more),
+    Case("published", w.publishing, (2,)),
     Case("updates", w.Ballot, (3,), vote),
     Case("handlers-set-later", w.handlers_set_later, (2,), note_early),
     Case("retries-exhausted", w.retries_exhausted),

@@ -582,3 +582,13 @@ async def labels(amount: int) -> dict[str, Any]:
     workflow.upsert_memo({"step": 3})
     found = workflow.info().typed_search_attributes
     return {"amount": found.get(AMOUNT), "names": [pair.key.name for pair in found], "memo": workflow.memo()}
+
+
+@workflow.defn
+async def publishing(rounds: int) -> int:
+    """What is published leaves no trace: the history is that of the steps."""
+    for number in range(rounds):
+        workflow.publish("progress", {"done": number, "of": rounds})
+        await step(f"round {number}")
+    workflow.publish("progress", "done")
+    return rounds

@@ -110,6 +110,7 @@ PORT: Final[dict[str, tuple[str, ...] | str]] = {
     "HandOut": "the row is started by a session that never ends: from then on it is ended as any started row",
     "ExpireTask": "a time-out in the queue ends a queued row as an attempt ends a started one",
     "Heartbeat": "writes details only; the row that an eager attempt gets by it is left to the simulation",
+    "Publish": "what is published decides nothing, and is refused by the row or the fence that an outcome is",
     "LogAttempts": "the log is for people; nothing is decided by it",
     "Send": ("send_from_elsewhere", "send_from_here"),
     "Terminate": ("terminate",),

@@ -69,6 +69,7 @@ _LEAVES = (
     st.tuples(st.sampled_from(["act", "plain", "flaky", "fail"]), _NUMBERS)
     | st.tuples(st.just("sleep"), _DELAYS)
     | st.tuples(st.just("draw"))
+    | st.tuples(st.just("say"), _NUMBERS)
     | st.tuples(st.just("signals"), st.integers(1, CALLS))
     | st.tuples(st.just("queue"), st.integers(1, 4))
     | st.tuples(st.just("noted"), _NUMBERS)
@@ -99,7 +100,7 @@ def expected(program: Program) -> Any:
     """What the program gives. Raises RefusedError."""
     kind, *rest = program
     match kind:
-        case "act" | "plain" | "flaky" | "noted":
+        case "act" | "plain" | "flaky" | "noted" | "say":
             return rest[0]
         case "fail":
             raise RefusedError
@@ -137,6 +138,7 @@ class Interpreter:
 
     def __init__(self) -> None:
         self.calls = 0
+        self.said = 0
 
     @workflow.run
     async def run(self, program: Program) -> Any:
@@ -170,6 +172,12 @@ class Interpreter:
     async def draw(self) -> str:
         await asyncio.sleep(workflow.random().choice([0.0, 0.2, 1.0]))
         return "draw"
+
+    async def say(self, number: int) -> int:
+        """To whoever follows: counted, so that it can be seen that none is lost, and none said twice."""
+        self.said += 1
+        workflow.publish("said", self.said)
+        return number
 
     async def signals(self, count: int) -> str:
         await workflow.wait_condition(lambda: self.calls >= count)
@@ -322,6 +330,7 @@ _DO: Final[dict[str, Callable[..., Awaitable[Any]]]] = {
     "fail": lambda _, number: refuse(number),
     "sleep": Interpreter.sleep,
     "draw": Interpreter.draw,
+    "say": Interpreter.say,
     "signals": Interpreter.signals,
     "queue": Interpreter.queue,
     "noted": Interpreter.noted,

@@ -28,7 +28,7 @@ from pledger import (
     connect,
     workflow,
 )
-from pledger.client import WorkflowHandle, WorkflowUpdateStage
+from pledger.client import Stream, WorkflowHandle, WorkflowUpdateStage
 from pledger.errors import NoWorkerError, UsageError
 from pledger.history import transition
 from pledger.history.attributes import KINDS
@@ -148,6 +148,7 @@ class OneName(Mapping[Any, int]):
 
 IN_CODE: Final[dict[str, Callable[[Any], object]]] = {
     "activity by name": by_name,
+    "publish topic": lambda value: workflow.publish(value, 1),
     "patched": workflow.patched,
     "deprecate_patch": workflow.deprecate_patch,
     **{
@@ -253,6 +254,10 @@ def updated(option: str) -> Callable[[Client, Any], Awaitable[object]]:
     return update
 
 
+async def _all(items: Stream[Any]) -> None:
+    assert [item async for item in items] == []
+
+
 BY_CLIENT: Final[dict[str, Callable[[Client, Any], Awaitable[object]]]] = {
     "workflow by name": lambda client, value: client.start_workflow(value, id="order-2"),
     **{
@@ -269,6 +274,8 @@ BY_CLIENT: Final[dict[str, Callable[[Client, Any], Awaitable[object]]]] = {
     **{f"reset {name}": told("reset", 1, option=name) for name in ("reason", "by", "reapply")},
     "pause reason": told("pause"),
     "pause by": told("pause", option="by"),
+    "stream topic": lambda client, value: _all(client.handle("order-1").stream(value, follow=False)),
+    "stream offset": lambda client, value: _all(client.handle("order-1").stream("progress", value, follow=False)),
 }
 
 

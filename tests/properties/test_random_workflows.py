@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pledger.client import History
-from pledger.history import transition
+from pledger.history import payloads, transition
 from pledger.history.events import CancelRequested, RunTerminated
 from pledger.history.state import fold
 from pledger.history.transition import Transition
@@ -52,6 +52,9 @@ def run(program: Program, seed: int, faults: Faults, then: Then = call) -> Simul
     sim.start(Interpreter, program, id="program", then=then)
     sim.run_until_idle()
     sim.check()
+    for streams in sim.state.streams.values():
+        said = [payloads.decode(value.body) for _, value in streams["said"].values]
+        assert said == list(range(1, len(said) + 1)), "each once, in order"
     return sim
 
 
@@ -91,6 +94,7 @@ def test_a_program_gives_what_it_must(program: Program, seed: int) -> None:
 @given(program=PROGRAMS, seed=SEEDS)
 @FEWER
 @example(["finally", ["group", ["fail", 1], ["flaky", 2], ["sleep", 3000]], ["lock", ["plain", 1], ["act", 2]]], 2)
+@example(["gather", ["sequence", ["say", 1], ["act", 1], ["say", 2], ["flaky", 2], ["say", 3]], ["say", 4]], 5)
 def test_a_program_gives_the_same_while_its_workers_die(program: Program, seed: int) -> None:
     assert result(run(program, seed, TROUBLE)) == right_result(program)
 

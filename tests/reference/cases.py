@@ -16,6 +16,7 @@ from tests.reference import depending as d
 from tests.reference import families, resetting, scoped
 from tests.reference import further as f
 from tests.reference import handed_out as h
+from tests.reference import publishing as p
 from tests.reference import rolling as r
 from tests.reference import shop as s
 from tests.reference import workflows as w
@@ -142,6 +143,17 @@ async def buy_three(caller: Caller) -> None:
     await asyncio.gather(*map(buy, range(3)))
 
 
+async def follow_all(caller: Caller) -> None:
+    """Two read what comes, and break off now and then; a third says something."""
+
+    async def note() -> None:
+        for n in range(2):
+            await asyncio.sleep(caller.dice.random() * 2)
+            await caller.signal(p.Reciting.note, f"note {n}", message_id=f"note-{n}")
+
+    await asyncio.gather(caller.follow("progress"), caller.follow("tokens"), note())
+
+
 CASES = [
     Case("sequence", w.sequence, (5,)),
     Case("fan-out", w.fan_out, (8,)),
@@ -225,6 +237,11 @@ ROLLING = [
     Case("relay-cancelled", r.relay, (["one", "two", "three"],), cancel, frozenset({"completed", "cancelled"})),
 ]
 
+#: Of `publishing.py`, the same.
+PUBLISHING = [
+    Case("reciting", p.Reciting, (2,), follow_all),
+]
+
 #: Of `depending.py`. They need its activities, which only simulations with these cases have.
 DEPENDING = [
     Case("booking", d.booking, (5,)),
@@ -294,7 +311,7 @@ def every_run_ends_as_it_may(sim: Simulation) -> list[str]:
         if row.workflow_type in families.OF_CHILDREN:
             continue  # a child: what its parent makes of its end is the parent's case
         name = row.workflow_id.rpartition("-")[0]
-        every = [*CASES, *FURTHER, *ROLLING, *DEPENDING, *CROWDED, *RESETTING, *SHOP, *HANDED_OUT]
+        every = [*CASES, *FURTHER, *ROLLING, *PUBLISHING, *DEPENDING, *CROWDED, *RESETTING, *SHOP, *HANDED_OUT]
         case = next(each for each in every if each.name == name)
         if row.status not in case.ends and row.run_key not in sim.auditor.parked:
             found.append(f"{row.workflow_id} ended as {row.status}")

@@ -262,6 +262,7 @@ TRUTHS: dict[str, Truth] = {
     ),
     "rolling": ends([f"text {n}" for n in range(5)], "collected 5"),
     "rolling-early": ends([f"text {n}" for n in range(5)], "collected 5"),
+    "reciting": ends("recited", *(f"recite {chapter}.{part}" for chapter in (2, 1) for part in (0, 1))),
     "relay": ends("three", "one", "two", "three"),
     "counting": ends_with_receipts(*(f"round {n}" for n in range(4, 0, -1))),
     "relay-cancelled": either(ends("three", "one", "two", "three"), between([], ["one", "two", "three"], "cancelled")),

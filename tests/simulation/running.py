@@ -14,13 +14,25 @@ from pledger.codecs import AesGcm, KeyRing, PayloadCodec, Zstd
 from pledger.engine.ahead import Pace
 from pledger.history import secret
 from pledger.testing import Faults, Simulation
-from tests.reference import activities, crowded, depending, further, handed_out, resetting, rolling, shop, workflows
+from tests.reference import (
+    activities,
+    crowded,
+    depending,
+    further,
+    handed_out,
+    publishing,
+    resetting,
+    rolling,
+    shop,
+    workflows,
+)
 from tests.reference.cases import (
     CASES,
     CROWDED,
     DEPENDING,
     FURTHER,
     HANDED_OUT,
+    PUBLISHING,
     RESETTING,
     ROLLING,
     SHOP,
@@ -52,7 +64,7 @@ def prepare(seed: int, faults: Faults | None = None, cases: Sequence[Case] = (),
     is_limited = any(each.workflow is further.rationed for each in drawn)
     parts = [
         part
-        for part in (rolling, depending, crowded, resetting, shop, handed_out)
+        for part in (rolling, publishing, depending, crowded, resetting, shop, handed_out)
         if any(each.workflow in part.WORKFLOWS for each in drawn)
     ]
     if faults is None and not parts and random.Random(f"codecs {seed}").random() < 0.15:
@@ -92,6 +104,8 @@ def _drawn(seed: int, dice: random.Random, store: str, *, is_whole: bool) -> lis
         drawn += [case("booking")] * 2
     if is_whole and random.Random(f"chains {seed}").random() < 0.15:
         drawn += [case("rolling")] * 2
+    if is_whole and random.Random(f"streams {seed}").random() < 0.1:
+        drawn += [case("reciting")] * 2
     of_shop = random.Random(f"shop {seed}")
     if is_whole and of_shop.random() < 0.1:
         drawn += of_shop.sample([each for each in SHOP if each.beside is None or store == "sqlite"], 2)
@@ -108,7 +122,9 @@ def simulate(seed: int, faults: Faults | None = None, cases: Sequence[Case] = ()
                 patch.setattr(Pace, "ahead", claim_ahead)
             patch.setattr(secret.known, "forms", ())  # what is learnt here is to be forgotten
             sim.run_until_idle()
-        sim.check(every_run_ends_as_it_may, shops_books_are_right, no_secret_is_kept)
+        sim.check(
+            every_run_ends_as_it_may, shops_books_are_right, no_secret_is_kept, publishing.each_value_is_published_once
+        )
     except AssertionError as error:
         if faults is None and not cases:
             file = FILES[options.get("store", "memory")]
@@ -129,5 +145,5 @@ def claim_ahead(self: Pace, at_s: float, slots: int) -> int:
 
 
 def case(name: str) -> Case:
-    every = [*CASES, *FURTHER, *ROLLING, *DEPENDING, *CROWDED, *RESETTING, *SHOP, *HANDED_OUT]
+    every = [*CASES, *FURTHER, *ROLLING, *PUBLISHING, *DEPENDING, *CROWDED, *RESETTING, *SHOP, *HANDED_OUT]
     return next(each for each in every if each.name == name)

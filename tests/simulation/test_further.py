@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from pledger.testing import Faults
-from tests.reference.cases import DEPENDING, FURTHER, HANDED_OUT, ROLLING, SHOP, Case
+from tests.reference.cases import DEPENDING, FURTHER, HANDED_OUT, PUBLISHING, ROLLING, SHOP, Case
 from tests.simulation.running import simulate
 
 #: A seed on a simulated disk, or a server, takes about twice as long.
@@ -16,7 +16,9 @@ SEEDS = {"memory": range(6), "sqlite": range(4), "postgres": range(2)}
 
 
 @pytest.mark.parametrize("store", SEEDS)
-@pytest.mark.parametrize("case", [*FURTHER, *ROLLING, *DEPENDING, *SHOP, *HANDED_OUT], ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "case", [*FURTHER, *ROLLING, *PUBLISHING, *DEPENDING, *SHOP, *HANDED_OUT], ids=lambda case: case.name
+)
 def test_every_promise_holds(case: Case, store: str, record_property: Callable[[str, object], None]) -> None:
     if case.beside is not None and store != "sqlite":
         pytest.skip("a model has no transaction that a start could join")

@@ -6,12 +6,13 @@ Never run. An ignore that is not needed is an error too: so it also says what mu
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, assert_type
 
 import pledger
 from pledger import SyncClient, Worker, activity, connect, workflow
-from pledger.client import ResetReapplyType, WithStartWorkflowOperation, WorkflowHandle
+from pledger.client import ResetReapplyType, StreamItem, WithStartWorkflowOperation, WorkflowHandle
 from pledger.codecs import AesGcm, KeyRing, Offload, PayloadCodec, Place, Zstd
 from pledger.testing import environment
 
@@ -157,8 +158,30 @@ async def main() -> None:
         sent = client.execute_update_with_start_workflow(Order.weigh, 2, start_workflow_operation=operation)
         assert_type(await sent, float)
         assert_type(await operation.workflow_handle(), WorkflowHandle[list[str]])
+        async for item in handle.stream("progress", 3, type=Progress):
+            assert_type(item, StreamItem[Progress])
+            assert_type(item.value, Progress)
+        async for some in handle.stream("progress", from_offset=3, follow=False):
+            assert_type(some.value, Any)
+        handle.stream("progress", "3")  # type: ignore[call-overload]
         await client.start_workflow(fulfil, 7)  # type: ignore[call-overload]
         await client.start_workflow(fulfil, 7, id="order-7", timeout=SOON)  # type: ignore[call-overload]
+
+
+@dataclass
+class Progress:
+    done: int
+
+
+@workflow.defn
+async def tells() -> None:
+    workflow.publish("progress", Progress(1))
+    workflow.publish(1, 1)  # type: ignore[arg-type]
+
+
+@activity.defn
+def tells_too() -> None:
+    activity.publish("progress", Progress(1))
 
 
 @activity.defn

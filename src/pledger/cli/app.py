@@ -14,6 +14,7 @@ from pledger.cli.dependencies import dependencies
 from pledger.cli.doctor import doctor
 from pledger.cli.endings import cancel, terminate
 from pledger.cli.exits import MEANINGS
+from pledger.cli.following import follow
 from pledger.cli.history import history
 from pledger.cli.listing import list_runs
 from pledger.cli.messages import query, signal, update
@@ -49,6 +50,7 @@ app.command()(history)
 app.command(context_settings=_TAKES_JSON)(signal)
 app.command(context_settings=_TAKES_JSON)(query)
 app.command(context_settings=_TAKES_JSON)(update)
+app.command()(follow)
 app.command()(cancel)
 app.command()(terminate)
 app.command()(reset)

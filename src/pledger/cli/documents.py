@@ -24,10 +24,12 @@ from pledger.client import (
     RunSummary,
 )
 from pledger.engine.port.records import AttemptRecord, Message, PlaceRow
+from pledger.following import StreamItem
 from pledger.history import failures, payloads
 from pledger.history.failures import Failure
 from pledger.history.times import utc
 from pledger.ops.audit import Problem, Report
+from pledger.views import StreamSummary
 from pledger.waiting import WaitingFor
 
 
@@ -152,6 +154,27 @@ def reset(found: ResetSummary) -> dict[str, Any]:
     }
 
 
+def stream(found: StreamSummary) -> dict[str, Any]:
+    return {
+        "topic": found.topic,
+        "first_offset": found.first_offset,
+        "next_offset": found.next_offset,
+        "bytes": found.bytes,
+        "published": _iso(found.published),
+    }
+
+
+def stream_item(item: StreamItem[Any]) -> dict[str, Any]:
+    return {
+        "offset": item.offset,
+        "value": raw(payloads.encode(item.value)),
+        "run_id": item.run_id,
+        "published": _iso(item.published),
+        "activity_event_id": item.activity_event_id,
+        "attempt": item.attempt,
+    }
+
+
 def reset_plan(plan: ResetPlan, new_run_id: str | None) -> dict[str, Any]:
     """new_run_id: of the run that goes on, None where it was only planned."""
     return {
@@ -198,6 +221,7 @@ def run_in_full(run: Description, entries: list[Entry], waits: list[Wait]) -> di
         "pauses": [pause(each) for each in run.pauses],
         "places": [_place(each) for each in run.places],
         "resets": [reset(each) for each in run.resets],
+        "streams": [stream(each) for each in run.streams],
         "history_warnings": list(run.history_warnings),
         "damage": None if run.history.damage is None else str(run.history.damage),
     }

@@ -125,6 +125,7 @@ class _View:
             told = telling.reset_into(found) if is_base else telling.reset_from(found)
             name = "goes on as" if is_base else "goes on from"
             pairs[name] = f"{pairs[name]}; {told}" if name in pairs else words.one_line(told, _LINE_CHARS)
+        pairs.update(("published", words.one_line(each, _LINE_CHARS)) for each in telling.streams(run.streams))
         if summary.closed is None and deadline_ms is None:
             pairs["deadline"] = "none"
         elif summary.closed is None and deadline_ms is not None:

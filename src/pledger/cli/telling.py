@@ -5,7 +5,7 @@ Limits are in characters: `cell` for what stands in a column, `line` for what ma
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from pledger.cli import words
@@ -13,6 +13,7 @@ from pledger.cli.timeline import Entry
 from pledger.client import Description, ResetSummary, RunSummary
 from pledger.engine.port.records import AttemptRecord, Message
 from pledger.history import chains, failures
+from pledger.views import StreamSummary
 
 #: Why there was no further attempt, by `retry_state`.
 _RETRY_STATES: Final = {
@@ -183,6 +184,18 @@ def reset_from(found: ResetSummary) -> str:
 def reset_into(found: ResetSummary) -> str:
     """Which run goes on from it."""
     return f"run {found.run_id}, from event {found.event_id}{_asked(found)}"
+
+
+def streams(found: Sequence[StreamSummary]) -> list[str]:
+    """What a chain has published, in a line, if it has."""
+    told = "; ".join(
+        f"{each.topic} to offset {each.next_offset - 1:,} ({_from_offset(each)}{each.bytes:,} bytes)" for each in found
+    )
+    return [told] if told else []
+
+
+def _from_offset(found: StreamSummary) -> str:
+    return f"kept from {found.first_offset:,} on, " if found.first_offset else ""
 
 
 def _asked(found: ResetSummary) -> str:

@@ -29,6 +29,7 @@ from pledger.engine.outcomes import SHUTDOWN, Outcomes, Runs
 from pledger.engine.port.answers import Reply
 from pledger.engine.port.operations import PutTask
 from pledger.engine.port.records import TaskRow
+from pledger.engine.publishing import Publishing
 from pledger.engine.slots import Slots
 from pledger.engine.steps import Recorded, Steps, Unkept
 from pledger.engine.task_rows import TaskRows, decode_command, decode_failure, encode_record, identity_of
@@ -118,11 +119,12 @@ class Activities:
         )
         self._time_outs = TimeOuts(loop, clock, self._end)
         heartbeats = Heartbeats(committer, clock, self.rows, self._time_outs.stop)
+        self._publishing = Publishing(committer, clock, loop, self.rows, runs.published)
         self._handing_out = HandingOut(rows=self.rows, clock=clock, loop=loop, keyring=keyring, session_key=session_key)
         self._steps = Steps(store, transactions, clock, self._encode)
         # Bound once, not for every attempt.
         self._on_heartbeat, self._on_done, self._now_ms = heartbeats.beat, self._done, clock.now_ms
-        self._key = self._handing_out.key
+        self._key, self._on_publish = self._handing_out.key, self._publishing.publish
         self._attempts, self._deliver = self.under_way.attempts, self._outcomes.deliver
 
     # Starting ---------------------------------------------------------------------------------------------------------
@@ -223,6 +225,7 @@ class Activities:
     def _start(self, attempt: Attempt) -> None:
         self._attempts[attempt.run_key, attempt.event_id] = attempt
         attempt.on_heartbeat, attempt.now_ms, attempt.key = self._on_heartbeat, self._now_ms, self._key
+        attempt.on_publish, attempt.payload_bytes_max = self._on_publish, self._payload_bytes_max
         try:
             args = attempt.definition.signature.decode_args(attempt.command.args)
             definition = attempt.definition
@@ -258,6 +261,11 @@ class Activities:
 
     def _done(self, attempt: Attempt, result: Any, error: BaseException | None) -> None:
         """The code ended, by itself or because it was told to stop."""
+        outbox = attempt.outbox
+        if outbox is not None and outbox.is_pending and not attempt.finished:
+            # Who reads the outcome finds all that was published before it.
+            outbox.waiters.append(functools.partial(self._done, attempt, result, error))
+            return
         # The task's context holds the attempt: without this they would keep each other until a garbage collection.
         attempt.task = attempt.stop = None
         if attempt.finished:

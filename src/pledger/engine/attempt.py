@@ -9,13 +9,16 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from pledger.engine.keyring import token_of
+from pledger.engine.port.streams import Publication
 from pledger.history import payloads
 from pledger.history.events import ScheduleActivity
+from pledger.history.publishing import check_topic, encode_value
 from pledger.history.secret import redact_payload
 
 if TYPE_CHECKING:
     from pledger.engine.port.records import TaskRow
     from pledger.engine.port.tokens import TokenKey
+    from pledger.engine.publishing import Outbox
     from pledger.history.failures import Failure
     from pledger.machine.definitions import ActivityDefinition
     from pledger.machine.identity import RunIdentity
@@ -38,6 +41,7 @@ class Attempt:
     began_s: when its code did, by the loop's clock, where there is a meter.
     connection: of its transaction, while its code has one. resolve: gives the values of the secrets that its activity
     declares; may block.
+    outbox: what its code publishes; None as long as that is nothing.
     key: gives what tokens are signed with. has_token: its code has asked for one.
     stop: how its code is told to stop; None before it runs, and for a task of the loop, which is cancelled.
     """
@@ -58,6 +62,9 @@ class Attempt:
     resolve: Callable[[], dict[str, str]] | None = None
     stop: Callable[[], None] | None = None
     on_heartbeat: Callable[[Attempt], None] | None = None
+    on_publish: Callable[[Attempt], None] | None = None
+    outbox: Outbox | None = None
+    payload_bytes_max = payloads.PAYLOAD_BYTES_MAX
     has_token = False
     heartbeat: bytes | None = None
     beat_of_last_attempt: bytes | None = None
@@ -148,6 +155,33 @@ class Attempt:
             self._note_beat(data)
         else:
             self.loop.call_soon_threadsafe(self._note_beat, data)
+
+    def publish(self, topic: str, value: Any) -> None:
+        """A value for the stream of a topic. Callable from its thread. Raises PayloadError, UsageError."""
+        topic = check_topic(topic)
+        body = redact_payload(encode_value(value))
+        what = f"what activity {self.definition.name!r} in {self.identity} publishes to {topic!r}"
+        payloads.check_size(body, what, self.payload_bytes_max)
+        self.publish_encoded(topic, body)
+
+    def publish_encoded(self, topic: str, body: bytes) -> None:
+        """The same, with the value as JSON."""
+        from pledger.engine.publishing import Outbox  # noqa: PLC0415 - most attempts publish nothing
+
+        outbox: Outbox = self.__dict__.setdefault("outbox", Outbox())  # whichever of its threads comes first
+        is_here = asyncio._get_running_loop() is self.loop  # noqa: SLF001 - documented for event loops
+        outbox.admit(self, topic, len(body), may_wait=not is_here)
+        if is_here:
+            self._note_published(outbox, Publication(topic, body))
+        else:
+            self.loop.call_soon_threadsafe(self._note_published, outbox, Publication(topic, body))
+
+    def _note_published(self, outbox: Outbox, value: Publication) -> None:
+        if self.finished or outbox.is_lost or self.on_publish is None:
+            outbox.left((value,))
+            return
+        outbox.waiting.append(value)
+        self.on_publish(self)
 
     def _note_beat(self, data: bytes | None) -> None:
         if self.finished:

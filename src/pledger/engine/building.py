@@ -13,6 +13,7 @@ from pledger.engine.port.answers import Reply
 from pledger.engine.port.filters import PhaseRow, attribute_of
 from pledger.engine.port.operations import Append, Successor
 from pledger.engine.port.records import SIGNAL_HANDLED_LATER, SIGNAL_NOT_HANDLED, AttemptRecord
+from pledger.engine.port.streams import Publication
 from pledger.engine.task_rows import first_row, record_of
 from pledger.engine.verdicts import is_once
 from pledger.history import events, failures, memos, transition
@@ -75,6 +76,7 @@ class Settles(Protocol):
     def lost(self, built: InFlight) -> None: ...
     def failed(self, built: InFlight, error: Exception) -> None: ...
     def interrupted(self, run: ActiveRun) -> None: ...
+    def published(self, chain_key: int) -> None: ...
 
 
 class InFlight:
@@ -94,6 +96,8 @@ class InFlight:
 
     def settle(self, answer: Answer) -> None:
         if answer is Reply.WON:
+            if self.append.published:
+                self.runs.published(self.run.chain_key)
             try:
                 self.runs.won(self)
             except BaseException as error:
@@ -116,6 +120,11 @@ def _successor(run: ActiveRun, command: events.ContinueAsNew, left: Sequence[eve
         run_id, begun.workflow_type, begun.task_queue, transition.encode_event(begun), deadline_ms=begun.deadline_ms
     )
     return successor.with_first(transition.encode_inputs((begun, *left))) if left else successor
+
+
+def _take_published(run: ActiveRun) -> Sequence[Publication]:
+    published, run.machine.published = run.machine.published, ()
+    return [Publication(*each) for each in published]
 
 
 class Builder:
@@ -170,6 +179,7 @@ class Builder:
             append.pieces = pieces
         if first == 1:
             append.terms = run.terms
+        append.published = _take_published(run) if run.machine.published else ()
         built = InFlight(runs, run, commands, append)
         built.size = size
         if origins != _NO_ORIGIN and any(origins):

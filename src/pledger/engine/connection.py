@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from pledger.engine.committer import Committer
+from pledger.engine.following import Followers
 from pledger.engine.keyring import Keyring
 from pledger.engine.outage import Outage, Subject
 from pledger.engine.port.answers import Answer, Sent
@@ -72,6 +73,7 @@ class Connection:
             store, self.loop, on_store=lambda error: self.store_told("writes", error), meter=meter
         )
         self._outage = Outage(monotonic, lambda: sum(engine.runs.waiting for engine in self.engines))
+        self.followers = Followers(store, self.loop)
         self.engines: list[Engine] = []
         self.heart_arguments: tuple[Any, ...] = ()
         self.attribute_kinds: dict[str, str] = {}
@@ -198,12 +200,13 @@ class Connection:
 
     async def _watch_store(self) -> None:
         """One task for all who wait in this process, workers and clients: one hint, one question."""
-        while not self._closed and (self.engines or self._watchers):
+        while not self._closed and (self.engines or self._watchers or self.followers):
             try:
                 changed = await self.store.wait_for_change(CHECK_S)
                 if changed:
                     self.tell_workers()
                 await self._check_watched()
+                await self.followers.look()
             except Exception as error:  # whatever it is: those who wait must not wait for ever
                 if not isinstance(error, StoreError):
                     logger.exception("looking for what has changed in the store failed; it goes on")

@@ -501,5 +501,8 @@ class Engine:
         self.intake.mail.arrived(run_key)
         self.connection.tell_workers()
 
+    def published(self, chain_key: int) -> None:
+        self.connection.followers.published(chain_key)
+
     def in_doubt(self) -> None:
         self.intake.in_doubt()

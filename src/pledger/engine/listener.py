@@ -49,6 +49,10 @@ class Listener(Protocol):
         """A transition of the run did something to other runs: they, and it, have mail."""
         ...
 
+    def published(self, chain_key: int) -> None:
+        """A run of the chain, or an attempt of one, has published something."""
+        ...
+
     def in_doubt(self) -> None:
         """A run may have been born here without anybody knowing."""
         ...

@@ -35,6 +35,10 @@ class Runs(task_rows.Runs, Protocol):
         row: it has a task row."""
         ...
 
+    def published(self, chain_key: int) -> None:
+        """An attempt has published something to the streams of the chain."""
+        ...
+
 
 class Outcomes:
     """rows, runs: of the same worker. session_key: of the session that it has now."""

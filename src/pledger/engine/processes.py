@@ -146,6 +146,9 @@ def _listen(pipe: Connection, attempt: Attempt) -> tuple[BaseException | None, A
         match kind:
             case b"h":
                 attempt.beat_encoded(data or None)
+            case b"p":
+                # Waits for room: the pipe is full then, and the child waits too.
+                attempt.publish_encoded(*msgspec.msgpack.decode(data, type=tuple[str, bytes]))
             case b"o":
                 return CompleteAsync(), None
             case b"f":
@@ -242,6 +245,7 @@ class _Remote(Attempt):
             order.run_deadline_ms,
         )
         self._pipe = pipe
+        self._publishing = threading.Lock()
         self._key = order.key
         # The ledger's time, carried on from when the worker gave the order: one machine has one monotonic clock.
         self.now_ms = lambda: order.now_ms + int((time.monotonic() - order.asked_s) * 1000)
@@ -249,6 +253,11 @@ class _Remote(Attempt):
     def token(self, expires_ms: int) -> str:
         assert self._key is not None, "it came with the order"
         return token_of(self._key, self.identity, self.event_id, self.number, expires_ms)
+
+    def publish_encoded(self, topic: str, body: bytes) -> None:
+        with self._publishing:
+            self._pipe.send_bytes(b"p")
+            self._pipe.send_bytes(msgspec.msgpack.encode((topic, body)))
 
     def beat_encoded(self, data: bytes | None) -> None:
         self._pipe.send_bytes(b"h")

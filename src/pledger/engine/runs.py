@@ -230,6 +230,9 @@ class Runs:
     def attempts_ended(self) -> None:
         self._listener.attempts_ended()
 
+    def published(self, chain_key: int) -> None:
+        self._listener.published(chain_key)
+
     def in_doubt(self) -> None:
         self._listener.in_doubt()
 

@@ -21,6 +21,7 @@ from pledger.engine.port.operations import (
     Heartbeat,
     LogAttempts,
     Operation,
+    Publish,
     PutTask,
     Release,
     ResetRun,
@@ -29,6 +30,7 @@ from pledger.engine.port.operations import (
 )
 from pledger.engine.port.posts import NOTICE, Post, StartChild, event_of, notice_id
 from pledger.engine.port.records import RESET_NAME, AttemptRecord, Message, Request, TaskRow
+from pledger.engine.port.streams import Publication, StreamValue
 from pledger.engine.task_rows import decode_command, decode_failure, decode_outcome, encode_record
 from pledger.history import memos, sealing, transition
 from pledger.history.sealing import Change, Place
@@ -101,6 +103,12 @@ class Pass:
     def failed_answer(self, failure: bytes, at: Place) -> bytes:
         return self._failure(failure, at.at(f"{at.position} failure"))
 
+    def stream_value(self, value: StreamValue, place: Place, topic: str) -> StreamValue:
+        """place: of any run of the chain."""
+        if not self._may(value.body):
+            return value
+        return replace(value, body=self._change(value.body, _in_stream(place, topic)))
+
     # What is written --------------------------------------------------------------------------------------------------
 
     def operation(self, op: Operation, place: Place) -> Operation:
@@ -111,12 +119,17 @@ class Pass:
         return replace(op, **changed) if changed else op
 
     def for_others(self, op: Operation, place: Place) -> Operation:
-        """What it writes for other runs: starts of children, messages, the report to its parent."""
+        """What it writes for other runs (starts of children, messages, the report to its parent), and for those who
+        follow the chain."""
+        if isinstance(op, Publish):
+            return replace(op, values=self._published(op.values, place))
         if isinstance(op, StartRun):
             return op if op.first is None else replace(op, first=self.for_others(op.first, _place_of(op)))
         if not isinstance(op, Append):
             return op
         changed: dict[str, Any] = {}
+        if op.published:
+            changed["published"] = self._published(op.published, place)
         if op.posts:
             changed["posts"] = [self._post(each) for each in op.posts]
         if op.report is not None and (parent := op.report_to) is not None:
@@ -144,6 +157,9 @@ class Pass:
     def memo(self, memo: bytes, place: Place) -> bytes:
         """As lists show it: it is handed on from run to run, so it is its chain's."""
         return self._change(memo, place._replace(run_id="", position="memo"))
+
+    def _published(self, values: Sequence[Publication], place: Place) -> list[Publication]:
+        return [replace(each, body=self._change(each.body, _in_stream(place, each.topic))) for each in values]
 
     def _post(self, post: Post | StartChild) -> Post | StartChild:
         if isinstance(post, StartChild):
@@ -223,6 +239,11 @@ class Pass:
 def request_place(request: Request, place: Place) -> Place:
     """place: of its run."""
     return place.at(f"{request.kind} {request.name}")
+
+
+def _in_stream(place: Place, topic: str) -> Place:
+    """A stream is its chain's."""
+    return place._replace(run_id="", position=f"stream {topic}")
 
 
 def _place_of(op: StartRun) -> Place:

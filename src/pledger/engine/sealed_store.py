@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         StoredRun,
         TaskRow,
     )
+    from pledger.engine.port.streams import StreamPage
     from pledger.engine.port.verbs import Store
     from pledger.engine.vault import Vault
     from pledger.history.transition import StoredTransition
@@ -81,7 +82,10 @@ class SealedStore:
                 or operation.unwritten
                 or operation.pieces
                 or operation.successor
-                or (self._vault.has_codecs and (operation.posts or operation.report is not None or operation.memo))
+                or (
+                    self._vault.has_codecs
+                    and (operation.posts or operation.report is not None or operation.memo or operation.published)
+                )
             ):
                 break
         else:
@@ -254,10 +258,7 @@ class SealedStore:
     async def _messages(self, chain_key: int, found: list[Message]) -> list[Message]:
         if not any(MARK in message.body for message in found):
             return found
-        place = NOWHERE
-        if self._vault.has_codecs:
-            [row, *_] = await self._inner.chain_runs([chain_key])
-            place = _place_of(row)
+        place = await self._place_of_chain(chain_key)
         return await self._opened(found, lambda message, using: using.message(message, place), strict=False)
 
     async def read_labels(self, run_keys: Sequence[int]) -> dict[int, Labels]:
@@ -277,6 +278,14 @@ class SealedStore:
             run_key: replace(labels, memo=None) if labels.memo is not None and is_sealed(labels.memo) else labels
             for run_key, labels in found.items()
         }
+
+    async def read_stream(self, chain_key: int, topic: str, position: int) -> StreamPage:
+        page = await self._inner.read_stream(chain_key, topic, position)
+        if not any(MARK in value.body for value in page.values):
+            return page
+        place = await self._place_of_chain(chain_key)
+        values = await self._opened(list(page.values), lambda value, using: using.stream_value(value, place, topic))
+        return replace(page, values=tuple(values))
 
     async def read_attempts(self, run_key: int) -> list[AttemptRecord]:
         found = await self._inner.read_attempts(run_key)
@@ -380,6 +389,13 @@ class SealedStore:
             return NOWHERE
         place = self._places.get(run_key)
         return self._remember(run_key, _place_of(await self._inner.read_run(run_key))) if place is None else place
+
+    async def _place_of_chain(self, chain_key: int) -> Place:
+        """Of one of its runs."""
+        if not self._vault.has_codecs:
+            return NOWHERE
+        [row, *_] = await self._inner.chain_runs([chain_key])
+        return _place_of(row)
 
     async def _origin(self, run_key: int) -> Callable[[StoredTransition], Place]:
         """Where each transition of the run was written: what a reset has taken over was of another one."""

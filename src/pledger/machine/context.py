@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from pledger.machine.interception import WorkflowOutboundInterceptor
     from pledger.machine.labels import Labels
     from pledger.machine.machine import Machine
+    from pledger.machine.publishing import Outgoing
 
 
 T = TypeVar("T")
@@ -134,6 +135,7 @@ class RunContext:
     scoped: its code has entered a scope: what it begins may be in one.
     stage: the phase that `workflow.set_phase` has begun, which the next one ends.
     late: phases that begin or end here, and not in the history: they are recorded by the next activation that is live.
+    outgoing: what the code publishes; None as long as that is nothing.
     reset: where the run took over from another one, last; past: what that had done beyond the point; None without one.
     labels: its search attributes and its memo, where it has any. timed_phases: where those began that have a deadline.
     left: async generators that the collector found, to be closed in the next activation. handlers: the tasks of async
@@ -171,6 +173,7 @@ class RunContext:
         self.read_only: str | None = None
         self.scoped = False
         self.stage: PhaseMark | None = None
+        self.outgoing: Outgoing | None = None
         self.left: tuple[AsyncGenerator[Any, Any], ...] = ()
         self.now_ms = 0
         self.started_ms = 0

@@ -53,6 +53,7 @@ class Machine:
     started: what the run started with; None before that, and of one that ended before anybody had taken it.
     size: of its history so far, in bytes. before: (events, size) of the history before its newest recorded transition.
     suggests: whether a successor had better go on, since the history has grown long: whoever activates says so.
+    published: what the code has published in its last activation, live, for the engine to write and clear.
     given_up: the events that scheduled what the code cancelled in its last activation, of which nothing is recorded.
 
     Activate it from a plain callback only (see `loop`), one activation at a time.
@@ -88,6 +89,7 @@ class Machine:
         self.unstarted: tuple[str, ...] = ()
         self.unawaited: tuple[asyncio.Task[Any], ...] = ()
         self.given_up: tuple[int, ...] = ()
+        self.published: Sequence[tuple[str, bytes]] = ()
         self.started: events.RunStarted | None = None
         self.size = 0
         self.before = (0, 0)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from pledger.history import events
-from pledger.machine import closing, replay
+from pledger.machine import closing, publishing, replay
 from pledger.machine.context import ActivityHandle, Asked, PhaseMark
 from pledger.machine.family import ParentClosePolicy
 from pledger.machine.loop import LoopTimer
@@ -41,6 +41,8 @@ _KEPT: Final = (
 def seal(machine: Machine, context: RunContext, main: asyncio.Task[Any] | None, first_event_id: int) -> list[Command]:
     """The commands of a live activation that is over, in the order of their event ids. main: the task of its code."""
     asked: Sequence[Asked] = _asked(machine, context, main)
+    if context.outgoing is not None:
+        machine.published = publishing.take(context)
     if len(asked) > 1:
         asked = replay.in_order(asked)
         # What ends the run is never cut off: nothing else follows it.

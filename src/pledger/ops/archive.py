@@ -1,15 +1,15 @@
 """Archives: runs as JSON Lines, one a line, in a file that outlives the ledger's memory of them.
 
 A line is what `History.export` writes, in one line, with what else is known of the run: its end, the log of attempts,
-signals that came too late, and the last checksum of its history, which the ledger keeps when it forgets the rest. So
-`History.read` and `pledger replay` take it. `.gz` at the end of the name compresses.
+signals that came too late, what the run has published, and the last checksum of its history, which the ledger keeps
+when it forgets the rest. So `History.read` and `pledger replay` take it. `.gz` at the end of the name compresses.
 """
 
 from __future__ import annotations
 
 import gzip
 import os
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
@@ -18,6 +18,7 @@ import msgspec
 
 from pledger.client import Client
 from pledger.engine.port.records import AttemptRecord, Message, RunRow
+from pledger.engine.port.verbs import Store
 from pledger.errors import CorruptHistoryError, PayloadError, StoreUnavailableError, UsageError
 from pledger.history import failures
 from pledger.views import History
@@ -129,6 +130,7 @@ async def archived(client: Client, row: RunRow) -> bytes:
         "checksum": row.head.hex(),
         "attempts": [_attempt(each) for each in await store.read_attempts(row.run_key)],
         "undelivered": [_message(each) for each in await store.read_undelivered(row.chain_key)],
+        "published": [each async for each in _published(store, row)],
     }
     return msgspec.json.format(msgspec.json.encode({**document, **end}), indent=-1)
 
@@ -140,6 +142,24 @@ async def archive_row(client: Client, archive: Archive, row: RunRow) -> CorruptH
     except CorruptHistoryError as error:
         return error
     return None
+
+
+async def _published(store: Store, row: RunRow) -> AsyncIterator[dict[str, Any]]:
+    """What this run of its chain has published, and is kept."""
+    for stream in await store.read_streams(row.chain_key):
+        position = stream.first
+        while values := (await store.read_stream(row.chain_key, stream.topic, position)).values:
+            for each in values:
+                if each.run_id == row.run_id:
+                    yield {
+                        "topic": stream.topic,
+                        "offset": each.position,
+                        "event_id": each.event_id,
+                        "attempt": each.attempt,
+                        "published_ms": each.published_ms,
+                        "value": msgspec.Raw(each.body),
+                    }
+            position = values[-1].position + 1
 
 
 def _attempt(record: AttemptRecord) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from pledger.engine.port.operations import (
     Heartbeat,
     LogAttempts,
     Operation,
+    Publish,
     PutTask,
     Release,
     ResetRun,
@@ -413,6 +414,7 @@ def _run_key(operation: Operation) -> int:
             | HandOut()
             | ExpireTask()
             | Heartbeat()
+            | Publish()
             | Send()
             | Terminate()
         ):

@@ -6,6 +6,7 @@ Each invariant takes the simulation and gives what is wrong, in words. What can 
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
@@ -19,11 +20,13 @@ from pledger.engine.port.posts import notice_id
 from pledger.history import chains, events, memos, payloads, transition
 from pledger.history.sealing import is_sealed
 from pledger.history.state import RunState, fold
+from pledger.store.losses import JUMP
 from pledger.testing.opening import plain_history
 from pledger.testing.replaying import replay
 
 if TYPE_CHECKING:
     from pledger.engine.port.records import Message, RunRow
+    from pledger.following import StreamItem
     from pledger.history.transition import StoredTransition, Transition
     from pledger.machine.definitions import ActivityDefinition, WorkflowDefinition
     from pledger.store.memory import State
@@ -414,6 +417,52 @@ def _terms_disagree(sim: Judged, run_key: int, row: RunRow, recorded: RunState) 
     return found
 
 
+def every_stream_is_whole(sim: Judged) -> list[str]:
+    """Positions follow each other, but over a declared loss; no attempt publishes once a later one has; and who follows
+    has read what is there, in order, without a gap and nothing twice, however often it broke off; all of it, where it
+    was told the end."""
+    found: list[str] = []
+    for chain_key, streams in sim.state.streams.items():
+        for topic, stream in streams.items():
+            positions = [value.position for _, value in stream.values]
+            sim.auditor.checks(*["streams have no gap"] * len(positions))
+            if any((later - earlier) % JUMP != 1 for earlier, later in itertools.pairwise(positions)):
+                found.append(f"streams have no gap: {topic} of chain {chain_key} has the positions {positions}")
+            latest: dict[tuple[str, int], int] = {}
+            for _, value in stream.values:
+                place = (value.run_id, value.event_id)
+                if value.attempt < latest.get(place, 0):
+                    found.append(f"attempts publish one after another: {topic} of chain {chain_key} has {value}")
+                latest[place] = value.attempt
+            sim.auditor.checks(*["attempts publish one after another"] * len(latest))
+    for journal, row in _journals(sim):
+        for topic, seen in journal.followed.items():
+            found += _followed(sim, journal, row, topic, [each for each in seen if _is_of_chain(sim, row, each.run_id)])
+    return found
+
+
+def _is_of_chain(sim: Judged, row: RunRow, run_id: str) -> bool:
+    return any(each.chain_key == row.chain_key for each in sim.state.runs.values() if each.run_id == run_id)
+
+
+def _followed(sim: Judged, journal: Journal, row: RunRow, topic: str, seen: Sequence[StreamItem[Any]]) -> list[str]:
+    stream = sim.state.streams.get(row.chain_key, {}).get(topic)
+    if row.is_forgotten:
+        return []
+    sim.auditor.checks(*["followers read each value once"] * len(seen))
+    there = [] if stream is None else [value for _, value in stream.values]
+    if any(is_sealed(value.body) for value in there):
+        return []
+    known = [(value.position, value.run_id, payloads.decode(value.body)) for value in there]
+    read = [(item.offset, item.run_id, item.value) for item in seen]
+    ended = journal.followed_to_the_end.get(topic)
+    is_last = ended is not None and all(each.base_run_id != ended for each in sim.state.resets.values())
+    expected = known if is_last and row.status != "running" else known[: len(read)]
+    if read == expected:
+        return []
+    return [f"followers read each value once: of {topic} of {row.workflow_id} there is {known}, one read {read}"]
+
+
 def nothing_is_left(sim: Judged) -> list[str]:
     """A closed run leaves no work behind: no task, no wake-up, no waiting message; no session outlives its process."""
     state = sim.state
@@ -531,5 +580,6 @@ ALL: Final[tuple[Callable[[Judged], Sequence[str]], ...]] = (
     every_piece_is_used,
     every_label_is_as_recorded,
     every_end_is_counted_once,
+    every_stream_is_whole,
     nothing_is_left,
 )

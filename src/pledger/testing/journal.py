@@ -8,6 +8,7 @@ same workflow id or message id.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, Unpack
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     import random
 
     from pledger.client import Client, WorkflowHandle
+    from pledger.following import StreamItem
     from pledger.handle import ResetOptions
     from pledger.store.memory import State
     from pledger.testing.faults import Faults
@@ -69,10 +71,10 @@ class Journal:
 
     offered, completed: (run_id, event_id, result) of activities that it has tried to complete by a token, and of those
     that were accepted. run_ids: what its start was answered with, one for each time it was asked, and what went on by
-    its resets. cancels: (run_id, request_id). went_back: whether the ledger ever has, and lacks some of what was
-    acknowledged.
-    updates_accepted: (run_id, update_id) of those that are to survive whatever comes. updates_refused: the same of
-    those that were rejected, or came when the run had closed.
+    its resets. cancels: (run_id, request_id). updates_accepted: (run_id, update_id) of those that are to survive
+    whatever comes. updates_refused: the same of those that were rejected, or came when the run had closed. followed:
+    what it has read of each topic, however often it broke off; followed_to_the_end: the topics whose end it was told,
+    with the run that it asked about. went_back: whether the ledger ever has, and lacks some of what was acknowledged.
     """
 
     run_ids: list[str] = field(default_factory=list)
@@ -86,6 +88,8 @@ class Journal:
     updates: list[Updated] = field(default_factory=list)
     updates_accepted: list[tuple[str, str]] = field(default_factory=list)
     updates_refused: list[tuple[str, str]] = field(default_factory=list)
+    followed: dict[str, list[StreamItem[Any]]] = field(default_factory=dict)
+    followed_to_the_end: dict[str, str] = field(default_factory=dict)
     went_back: bool = False
 
     def forget(self, state: State) -> None:
@@ -106,6 +110,8 @@ class Journal:
         self.cancels = [each for each in self.cancels if each in there]
         self.terminated = [each for each in self.terminated if each in closed]
         self.completed.clear()
+        self.followed.clear()
+        self.followed_to_the_end.clear()
         forgotten = {run_id for run_id in closed if rows[run_id].is_forgotten}
         self.outcomes = [
             each for each in self.outcomes if each.run_id in (forgotten if each.status == "forgotten" else closed)
@@ -238,6 +244,33 @@ class Caller:
         self._handle = await self._repeated(ask)
         self._journal.run_ids.append(self.run_id)
         self._told(f"goes on as {self.run_id}")
+
+    async def follow(self, topic: str, *, leaves: float = 0.2) -> None:
+        """Read the stream to its end, from where this program has come to. leaves: how often it breaks off after a
+        value, to go on a little later. What it has read is known outside, as all that a journal holds."""
+        seen = self._journal.followed.setdefault(topic, [])
+        while True:
+            try:
+                items = self.handle.stream(topic, seen[-1].offset + 1 if seen else 0)
+                async with contextlib.aclosing(items):
+                    async for item in items:
+                        await self._if_it_counts()
+                        seen.append(item)
+                        self._told(f"reads {topic} {item.offset} of {item.run_id}")
+                        if self.dice.random() < leaves:
+                            break
+                    else:
+                        await self._if_it_counts()
+                        self._journal.followed_to_the_end[topic] = self.run_id
+                        return
+            except errors.NoLongerKeptError:
+                return
+            except errors.StoreUnavailableError:
+                pass
+            except Exception:
+                await self._if_it_counts()
+                raise
+            await asyncio.sleep(self.dice.random() * AGAIN_MAX_S)
 
     async def query(self, query: Callable[..., Any] | str, *args: Any) -> Any:
         """The answer, or None when nobody gave one in time or the run is closed or blocked."""

@@ -8,10 +8,11 @@ from typing import Any, Final, TypeAlias
 from pledger.engine.port.filters import attribute_of
 from pledger.engine.port.pauses import Pause
 from pledger.engine.port.records import AttemptRecord, Message, Request, ResetRow, RunRow, SessionRow, TaskRow
+from pledger.engine.port.streams import StreamValue
 from pledger.history.transition import StoredTransition
 from pledger.store.labels import grouped
 from pledger.store.memory import State
-from pledger.store.memory.state import Link
+from pledger.store.memory.state import Link, Stream
 from pledger.store.sqlfiles import load_queries
 from pledger.store.sqlite.pauses import pause_of
 from pledger.store.sqlite.tasks import task_row
@@ -36,6 +37,15 @@ _PIECE_USES: Final = "SELECT run_key, name FROM pledger_piece_use JOIN pledger_p
 _REQUESTS: Final = "SELECT request_key, run_key, kind, name, body, expires_ms, answer, failure FROM pledger_request"
 _RESETS: Final = (
     'SELECT run_key, run_id, base_key, base_run_id, event_id, kept, how, reason, "by", reset_ms FROM pledger_reset'
+)
+_STREAMS: Final = (
+    "SELECT stream_key, chain_key, topic, next_position, weight, published_ms, forgotten FROM pledger_stream "
+    "ORDER BY stream_key"
+)
+_PUBLISHED: Final = (
+    "SELECT value.stream_key, value.weight_before, value.position, run.run_id, value.event_id, value.attempt, "
+    "value.published_ms, value.body FROM pledger_published AS value JOIN pledger_run AS run USING (run_key) "
+    "ORDER BY value.stream_key, value.position"
 )
 _PAUSES: Final = (
     "SELECT pause_key, namespace, kind, name, run_key, workflow_id, reason, paused_by, paused_ms, rate, backlog, "
@@ -162,6 +172,7 @@ def read_state(rows: Query, clock: Callable[[], int]) -> State:
         for run_key, name in rows(_PIECE_USES, ()):
             state.piece_uses.setdefault(run_key, set()).add(name)
         state.partings = {run_key: None for (run_key,) in rows("SELECT run_key FROM pledger_parting", ())}
+        _read_streams(state, rows)
         for chain_key, namespace, workflow_id, *link in rows(_LINKS, ()):
             state.links[chain_key] = Link((namespace, workflow_id), *link)
             state.children.setdefault(link[0], []).append(chain_key)
@@ -205,6 +216,15 @@ def _read_messages(state: State, rows: Query) -> None:
         state.message_keys[chain_key, message.message_id] = message.message_key
         if not keep_id:
             state.unkept.add(message.message_key)
+
+
+def _read_streams(state: State, rows: Query) -> None:
+    by_key: dict[int, Stream] = {}
+    for stream_key, chain_key, topic, following, weight, published_ms, forgotten in rows(_STREAMS, ()):
+        stream = by_key[stream_key] = Stream(following, weight, published_ms, is_forgotten=bool(forgotten))
+        state.streams.setdefault(chain_key, {})[topic] = stream
+    for stream_key, before, *value in rows(_PUBLISHED, ()):
+        by_key[stream_key].values.append((before, StreamValue(*value)))
 
 
 def _read_tasks(state: State, rows: Query) -> None:

@@ -45,6 +45,9 @@ READS: Final = frozenset(
         "read_pieces",
         "read_token_keys",
         "read_resets",
+        "read_stream",
+        "read_streams",
+        "read_stream_ends",
     }
 )
 #: How long a verb takes, in seconds: mostly, and when the store is slow.

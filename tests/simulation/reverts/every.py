@@ -20,6 +20,7 @@ from tests.simulation.reverts import (
     of_resets,
     of_retention,
     of_runs,
+    of_streams,
     of_the_store,
     of_tokens,
     of_transactions,
@@ -50,4 +51,5 @@ EVERY = [
     *of_labels.REVERTS,
     *of_codecs.REVERTS,
     *of_updates.REVERTS,
+    *of_streams.REVERTS,
 ]

@@ -24,6 +24,7 @@ COMMANDS = (
     "signal",
     "query",
     "update",
+    "follow",
     "cancel",
     "terminate",
     "reset",

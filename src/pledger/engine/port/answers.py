@@ -42,7 +42,13 @@ class Sent(Record, frozen=True):
     successor: int | None = None
 
 
-Answer: TypeAlias = Reply | Started | Existing | Sent | Exception
+class Published(Record, frozen=True):
+    """The values are in the streams of this chain."""
+
+    chain_key: int
+
+
+Answer: TypeAlias = Reply | Started | Existing | Sent | Published | Exception
 
 
 def began(existing: RunRow, start: StartRun) -> Started | Existing | None:

@@ -15,6 +15,7 @@ from pledger.history.transition import StoredTransition
 
 if TYPE_CHECKING:
     from pledger.engine.port.posts import Post, StartChild
+    from pledger.engine.port.streams import Publication
     from pledger.history.events import Parent
 
 
@@ -74,6 +75,7 @@ class Append(Write):
     attributes: those that changed; memo: the whole of it, where it did. terms: (answers_for, deadline_ms), where the
     worker's code says what the start did not. phases: those that begin and have a deadline; phases_over: the events
     where such began that are over.
+    published: what the code has published, in order; see `streams`.
     """
 
     run_key: int
@@ -101,6 +103,7 @@ class Append(Write):
     terms: tuple[str | None, int | None] | None = None
     phases: Sequence[PhaseRow] = ()
     phases_over: Sequence[int] = ()
+    published: Sequence[Publication] = ()
 
 
 class FirstMessage(Write):
@@ -255,6 +258,25 @@ class Heartbeat(Write):
     expires_ms: int | None = None
 
 
+class Publish(Write):
+    """What an attempt has published, in order, while it runs. Answered Published, or LOST when it is not its attempt
+    any more: then nothing is written.
+
+    owner: the session that has its row; None for an eager attempt without one, whose right is the run's `fence`.
+    number: how many values the attempt had published before these. Those that are there already are not written again:
+    the answer was lost.
+    """
+
+    run_key: int
+    event_id: int
+    attempt: int
+    owner: int | None
+    fence: int
+    number: int
+    values: Sequence[Publication]
+    time_ms: int
+
+
 class LogAttempts(Write):
     """Lines for the attempt log that belong to no other operation: late results. Answered WON."""
 
@@ -372,6 +394,7 @@ Operation: TypeAlias = (
     | HandOut
     | ExpireTask
     | Heartbeat
+    | Publish
     | LogAttempts
     | Send
     | Terminate

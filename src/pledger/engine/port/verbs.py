@@ -32,6 +32,7 @@ from pledger.engine.port.records import (
     TaskRow,
 )
 from pledger.engine.port.retention import Retention
+from pledger.engine.port.streams import Streams
 from pledger.engine.port.tokens import Tokens
 from pledger.engine.port.transactions import Transactions
 from pledger.history.placement import LimitRule
@@ -314,6 +315,7 @@ class Store(
     Losses,
     Pieces,
     Tokens,
+    Streams,
     Protocol,
 ):
     """One database.

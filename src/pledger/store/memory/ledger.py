@@ -21,7 +21,7 @@ from pledger.engine.port.operations import (
 )
 from pledger.engine.port.records import START_ID, Message, OpenRow, RunRow, RunStatus
 from pledger.history.transition import CHAIN_START, StoredTransition
-from pledger.store.memory import families, labels, mailbox, pauses, tasks
+from pledger.store.memory import families, labels, mailbox, pauses, streams, tasks
 from pledger.store.memory.state import State
 
 # Operations -----------------------------------------------------------------------------------------------------------
@@ -97,6 +97,8 @@ def append(state: State, op: Append) -> Answer:
         families.send_all(state, op, start_run)
     labels.write(state, op.run_key, op.attributes, op.memo)
     labels.write_terms(state, op)
+    if op.published:
+        streams.extend(state, op)
     if op.closed is not None:
         families.part(state, run, op.report, op.time_ms, has_dependants=op.has_dependants)
         state.close_run(run, op.closed, op.time_ms)

@@ -24,6 +24,9 @@ def declare_loss(state: State) -> int:
         run = state.runs[run_key]
         due_ms = run.due_ms if run.owner is None else 0
         state.runs[run_key] = replace(run, owner=None, fence=run.fence + JUMP, due_ms=due_ms)
+    for streams in state.streams.values():
+        for stream in streams.values():
+            stream.next += 0 if stream.is_forgotten else JUMP
     for tasks in state.tasks.values():
         for event_id, task in tasks.items():
             if task.state == "started" or (task.state == "queued" and task.due_ms <= now):

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from pledger.engine.port.posts import NOTICE
 from pledger.engine.port.records import RunRow
 from pledger.engine.port.retention import EVENTS_MAX, Finished, Place
-from pledger.store.memory import labels, pieces
+from pledger.store.memory import labels, pieces, streams
 from pledger.store.memory.state import State
 
 #: Messages that no person has sent, and that nobody looks for once the run is over.
@@ -78,12 +78,13 @@ def forget_chains(state: State, chain_keys: Sequence[int], keep_ms: int) -> int:
                 _forget_run(state, run)
                 forgotten += 1
         _forget_messages(state, chain_key)
+        streams.forget(state, chain_key, {run.run_key for run in runs})
     return forgotten
 
 
 def drop_leftovers(state: State, limit: int) -> int:
     if not state.leftovers:
-        return 0
+        return streams.drop_some(state, limit)
     run_key = min(state.leftovers)
     history, log = state.histories[run_key], state.attempts.get(run_key, [])
     dropped = min(limit, len(history))

@@ -27,6 +27,7 @@ from pledger.engine.port.records import (
     SessionRow,
     TaskRow,
 )
+from pledger.engine.port.streams import StreamValue
 from pledger.engine.port.tokens import TokenKey
 from pledger.errors import WorkflowNotFoundError
 from pledger.history.placement import LimitRule, LimitUse
@@ -61,6 +62,18 @@ class Link:
 
 
 @dataclass
+class Stream:
+    """next: the position of the value to come. weight: of all values that ever were in it. values: those that are kept,
+    each after the weight of all before it. is_forgotten: retention has taken it; what is left goes piece by piece."""
+
+    next: int = 0
+    weight: int = 0
+    published_ms: int = 0
+    values: list[tuple[int, StreamValue]] = field(default_factory=list)
+    is_forgotten: bool = False
+
+
+@dataclass
 class State:
     """One ledger, shared by every handle that was opened on it.
 
@@ -74,7 +87,8 @@ class State:
     chore, by namespace and name. losses: see `Losses.read_losses`. resets: of runs that go on from another one, from
     which. pieces: by their names; piece_uses: the names of those that a run uses. token_keys: the newest last. links:
     of children, by their chains; children: the chains of each parent, in the order of their starts. partings: runs
-    that have ended, and whose children are to be seen to. news: set by a rule that writes what may concern another
+    that have ended, and whose children are to be seen to. streams: by chain and topic; published: how many values each
+    attempt has in them, by (run_key, event_id, attempt). news: set by a rule that writes what may concern another
     process: something that may be due, a run or a slot that is free, an end. listeners: called with the handle that
     wrote, after a write that was such.
     """
@@ -114,6 +128,8 @@ class State:
     children: dict[int, list[int]] = field(default_factory=dict)
     partings: dict[int, None] = field(default_factory=dict)
     resets: dict[int, ResetRow] = field(default_factory=dict)
+    streams: dict[int, dict[str, Stream]] = field(default_factory=dict)
+    published: dict[tuple[int, int, int], int] = field(default_factory=dict)
     news: bool = False
     listeners: list[Callable[[object], None]] = field(default_factory=list)
 

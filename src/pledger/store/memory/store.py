@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
 from pledger.engine.port.answers import Answer
@@ -21,6 +21,7 @@ from pledger.engine.port.operations import (
     Heartbeat,
     LogAttempts,
     Operation,
+    Publish,
     PutTask,
     Release,
     ResetRun,
@@ -48,6 +49,7 @@ from pledger.engine.port.records import (
     TaskRow,
 )
 from pledger.engine.port.retention import Finished, Place
+from pledger.engine.port.streams import StreamKey, StreamPage, StreamRow
 from pledger.engine.port.tokens import TokenKey
 from pledger.errors import InternalError, PledgerError, UsageError
 from pledger.history.placement import LimitRule
@@ -68,6 +70,7 @@ from pledger.store.memory import (
     resets,
     retention,
     sessions,
+    streams,
     tasks,
     tokens,
 )
@@ -90,6 +93,7 @@ _RULES: Final[dict[type, Callable[[State, Any], Answer]]] = {
     HandOut: tasks.hand_out,
     ExpireTask: tasks.expire_task,
     Heartbeat: tasks.heartbeat,
+    Publish: streams.publish,
     LogAttempts: tasks.log_late,
 }
 
@@ -380,6 +384,20 @@ class MemoryStore(MemoryHandle, MemoryTransactions):
 
     async def rotate_token_keys(self, key_id: str, secret: bytes, keep_ms: int) -> TokenKey:
         return await self._change(tokens.rotate_token_keys, key_id, secret, keep_ms)
+
+    # Streams ----------------------------------------------------------------------------------------------------------
+
+    async def read_stream(self, chain_key: int, topic: str, position: int) -> StreamPage:
+        return await self._call(streams.read_stream, chain_key, topic, position)
+
+    async def read_streams(self, chain_key: int) -> list[StreamRow]:
+        return await self._call(streams.read_streams, chain_key)
+
+    async def read_stream_ends(self, asked: Sequence[StreamKey]) -> Mapping[StreamKey, int]:
+        return await self._call(streams.read_stream_ends, asked)
+
+    def heed_streams(self, chain_keys: Collection[int]) -> None:
+        """Every handle hears of everything."""
 
     # The whole --------------------------------------------------------------------------------------------------------
 

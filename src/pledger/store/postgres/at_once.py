@@ -93,7 +93,15 @@ def _is_plain(op: Append) -> bool:
         return False  # it concerns other runs
     beside = op.consumed or op.tasks or op.dropped or op.cancelled or op.unwritten or op.attempts
     return not (
-        beside or op.pieces or op.successor or op.attributes or op.memo or op.terms or op.phases or op.phases_over
+        beside
+        or op.pieces
+        or op.successor
+        or op.attributes
+        or op.memo
+        or op.terms
+        or op.phases
+        or op.phases_over
+        or op.published
     )
 
 

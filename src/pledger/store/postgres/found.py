@@ -50,8 +50,8 @@ class Task(NamedTuple):
 @dataclass(slots=True)
 class Needs:
     """Keys, by what becomes of the rows: sessions that must stand, runs to change, those among them to release or to
-    close, runs to send to, tasks to change, workflow ids to start, messages to send (run_key, message_id). room: the
-    longest inbox that makes a difference."""
+    close, runs to send to, tasks to change, workflow ids to start, messages to send (run_key, message_id), attempts
+    that publish (run_key, event_id, attempt). room: the longest inbox that makes a difference."""
 
     sessions: set[int] = field(default_factory=set)
     runs: set[int] = field(default_factory=set)
@@ -61,6 +61,7 @@ class Needs:
     tasks: set[TaskKey] = field(default_factory=set)
     starts: list[RunId] = field(default_factory=list)
     messages: list[tuple[int, str]] = field(default_factory=list)
+    publishers: set[tuple[int, int, int]] = field(default_factory=set)
     room: int = 0
 
     def readdressed(self, newest: Mapping[int, int]) -> Needs:
@@ -96,6 +97,8 @@ class Needs:
         if self.starts:
             yield "newest_runs", [[ns for ns, _ in self.starts], [id_ for _, id_ in self.starts]]
             yield "new_keys", [len(self.starts)]
+        if self.publishers:
+            yield "published_numbers", [list(column) for column in zip(*sorted(self.publishers), strict=True)]
 
 
 @dataclass(slots=True)
@@ -103,7 +106,8 @@ class Found:
     """sessions: those that stand. runs: the rows that are locked, by key. addressees: those that are only read.
     with_mail: runs for which something waits. known: (chain_key, message_id) of messages that are there. lengths: of
     inboxes, by chain. newest: by workflow id, with the generation of its chain and what that was started as. keys: new
-    ones for chain and run. born: the chains of children that the round itself starts, by run id."""
+    ones for chain and run. born: the chains of children that the round itself starts, by run id. published: the chain
+    of each attempt that publishes, and how many of its values are there."""
 
     sessions: set[int] = field(default_factory=set)
     runs: dict[int, Run] = field(default_factory=dict)
@@ -115,6 +119,7 @@ class Found:
     newest: dict[RunId, tuple[int, str, RunRow]] = field(default_factory=dict)
     keys: list[tuple[int, int]] = field(default_factory=list)
     born: dict[str, int] = field(default_factory=dict)
+    published: dict[tuple[int, int, int], tuple[int, int]] = field(default_factory=dict)
 
     def ended(self) -> set[int]:
         """Addressees that another run may go on for."""
@@ -147,6 +152,7 @@ _TAKERS: Final[Mapping[str, Callable[[Found, Sequence[tuple[Any, ...]]], None]]]
     "known_messages": lambda found, rows: found.known.update((row[0], row[1]) for row in rows),
     "inbox_lengths": lambda found, rows: found.lengths.update((row[0], row[1]) for row in rows),
     "newest_runs": _take_newest,
+    "published_numbers": lambda found, rows: found.published.update((row[:3], row[3:]) for row in rows),
     # Taken from the end: of one batch, who started first has the lowest keys.
     "new_keys": lambda found, rows: found.keys.extend((row[0], row[1]) for row in reversed(rows)),
 }

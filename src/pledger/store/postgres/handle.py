@@ -186,6 +186,6 @@ class PostgresHandle:
     # Changes by others ------------------------------------------------------------------------------------------------
 
     async def wait_for_change(self, timeout_s: float) -> bool:
-        """False also as soon as a run has closed: that concerns nobody but those who wait for one."""
+        """False also as soon as a run has closed, or something was published: that concerns only who waits."""
         self._check_open()
         return await self._listener.wait(timeout_s)

@@ -24,7 +24,8 @@ _JITTER: Final = 0.25
 
 class Listener:
     """interest: what is worth waking for. heard: set when something was, or when something may have been missed;
-    for_workers: whether that may be for a worker, and not only for those who wait for the end of a run. draw: random
+    for_workers: whether that may be for a worker, and not only for those who wait for the end of a run, or for what it
+    publishes. draw: random
     numbers below 1."""
 
     def __init__(
@@ -54,8 +55,8 @@ class Listener:
             self._task = None
 
     async def wait(self, timeout_s: float) -> bool:
-        """See the port's `wait_for_change`. False also as soon as a run has closed: that concerns nobody but those who
-        wait for one."""
+        """See the port's `wait_for_change`. False also as soon as a run has closed, or something was published: that
+        concerns nobody but those who wait for it."""
         self.start()
         try:
             await asyncio.wait_for(self.heard.wait(), timeout_s * (1 - _JITTER * self._draw()))
@@ -81,7 +82,7 @@ class Listener:
             pause_s = min(_AGAIN_S[1], pause_s * 2)
 
     def _hear(self, payload: str) -> None:
-        self.for_workers = self.for_workers or not payload.endswith(news.OF_CLOSED)
+        self.for_workers = self.for_workers or not (payload.endswith(news.OF_CLOSED) or news.is_of_stream(payload))
         self.heard.set()
 
     async def _connect(self) -> psycopg.AsyncConnection[Any]:

@@ -50,6 +50,7 @@ class PostgresLosses(PostgresHandle):
         await connection.execute(sql["lose_tasks"], [self._now()])
         await connection.execute(sql["drop_all_wakes"])
         await connection.execute(sql["jump_keys"], [JUMP, self.address.schema])
+        await connection.execute(sql["jump_streams"], [JUMP])
         await connection.execute(sql["keep_declared"], [self._declared_ms])
         return sum(moved for (moved,) in noted)
 

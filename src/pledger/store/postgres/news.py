@@ -35,10 +35,20 @@ def for_limits(namespace: str) -> str:
     return json.dumps(["slot", namespace])
 
 
+def for_stream(chain_key: int) -> str:
+    """Something was published by a run of the chain."""
+    return json.dumps(["stream", chain_key])
+
+
+def is_of_stream(payload: str) -> bool:
+    """Whether what somebody has said is for those alone who follow streams."""
+    return '["stream"' in payload
+
+
 class Interest:
     """What a process wants to hear of. sessions: those of its workers, by key, each with (namespace, task_queue).
     limited: claims that saw activities wait for a slot, each as (namespace, task_queue, activity types): a worker has
-    several, one for each kind of activity.
+    several, one for each kind of activity. streams: the chains whose streams are followed.
 
     name: of this handle, so that it does not listen to itself: what it has written its own process knows.
     """
@@ -47,6 +57,7 @@ class Interest:
         self.name = secrets.token_hex(4)
         self.sessions: dict[int, tuple[str, str]] = {}
         self.limited: set[tuple[str, str, tuple[str, ...]]] = set()
+        self.streams: frozenset[int] = frozenset()
 
     def in_slots(self, served: Served, *, waits: bool) -> None:
         """A claim has seen whether any of this waits for a slot."""
@@ -75,5 +86,7 @@ class Interest:
                 return tuple(about) in self.sessions.values()
             case "slot":
                 return any(namespace == about[0] for namespace, _, _ in self.limited)
+            case "stream":
+                return about[0] in self.streams
             case _:
                 return True

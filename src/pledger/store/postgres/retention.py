@@ -37,6 +37,8 @@ class PostgresRetention(PostgresHandle):
 
     async def drop_leftovers(self, limit: int) -> int:
         [(count,)] = await self._tidy("drop_leftovers", limit)
+        if not count:
+            [(count,)] = await self._tidy("drop_streams", limit)
         return int(count)
 
     async def _tidy(self, name: str, *parameters: Any) -> list[tuple[Any, ...]]:

@@ -16,6 +16,7 @@ from pledger.engine.port.operations import (
     Heartbeat,
     LogAttempts,
     Operation,
+    Publish,
     PutTask,
     Release,
     ResetRun,
@@ -73,7 +74,7 @@ def _subject(operation: Operation) -> tuple[int | None, Hashable]:
             return None, None
         case PutTask():
             return operation.task.run_key, (operation.task.run_key, operation.task.event_id)
-        case FinishTask() | HandOut() | ExpireTask() | Heartbeat():
+        case FinishTask() | HandOut() | ExpireTask() | Heartbeat() | Publish():
             return operation.run_key, (operation.run_key, operation.event_id)
         case Send():
             return operation.run_key, (operation.run_key, operation.message_id)

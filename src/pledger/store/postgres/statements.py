@@ -27,6 +27,7 @@ _SUBJECTS: Final = (
     "dependencies",
     "pieces",
     "tokens",
+    "streams",
 )
 #: What stands for the schema in the files.
 _PLACEHOLDER: Final = "pledger."

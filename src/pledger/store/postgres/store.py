@@ -31,6 +31,7 @@ from pledger.store.postgres.retention import PostgresRetention
 from pledger.store.postgres.schema import migrate, schema_version
 from pledger.store.postgres.sessions import PostgresSessions
 from pledger.store.postgres.statements import load_steps
+from pledger.store.postgres.streams import PostgresStreams
 from pledger.store.postgres.tasks import PostgresTasks
 from pledger.store.postgres.tokens import PostgresTokens
 from pledger.store.postgres.transactions import PostgresTransactions
@@ -62,6 +63,7 @@ class PostgresStore(
     PostgresLosses,
     PostgresPieces,
     PostgresTokens,
+    PostgresStreams,
 ):
     """A ledger in a schema of a database, shared by any number of processes on any number of machines."""
 

@@ -7,6 +7,7 @@ from operator import itemgetter
 from typing import Any, Final, TypeAlias
 
 from pledger.engine.port.operations import TRIED_MAX, Append
+from pledger.engine.port.streams import WEIGHT_MAX
 from pledger.store.postgres import news
 from pledger.store.postgres.found import Run
 
@@ -58,6 +59,8 @@ BY_ROW: Final = (
     "log_attempts",
     "keep_pieces",
     "use_pieces",
+    "extend_streams",
+    "publish_values",
     "insert_successors",
     "hand_on_attributes",
     "hand_on_memos",
@@ -68,7 +71,8 @@ BY_ROW: Final = (
 class Writes:
     """rows: of each statement of BY_ROW. let_go: open runs that nobody owns any more. due: ownerless runs that have
     news; woken: owned ones. tried: of blocked runs, and by which code. forgotten: consumed messages. partings: runs
-    that end, and may have children that are not to outlive them. said: what other processes are told once it is
+    that end, and may have children that are not to outlive them. published: (chain_key, topic, weight, and what stands
+    in a row of `publish_values` besides). said: what other processes are told once it is
     committed."""
 
     def __init__(self) -> None:
@@ -77,6 +81,7 @@ class Writes:
         self.tried: list[tuple[int, str]] = []
         self.forgotten: list[int] = []
         self.partings: list[int] = []
+        self.published: list[Row] = []
         self.due: set[int] = set()
         self.woken: set[int] = set()
         self.said: dict[str, None] = {}
@@ -107,6 +112,7 @@ class Writes:
         for what a statement alone finds out: it says that by the channel, as the news of the handle of that name."""
         if self.forgotten:
             yield "forget_messages", [self.forgotten]
+        self.rows.update(_placed(self.published))
         for statement in BY_ROW:
             if rows := self.rows.get(statement):
                 if statement in _ORDERS:
@@ -122,12 +128,27 @@ class Writes:
         ):
             if run_keys:
                 yield statement, [run_keys]
-        if rows := self.rows.get("log_attempts"):
-            pairs = sorted({row[:2] for row in rows})
-            yield (
-                "trim_attempts",
-                [[run_key for run_key, _ in pairs], [event_id for _, event_id in pairs], ATTEMPTS_MAX],
-            )
+        yield from _trimmed(self.rows)
+
+
+def _placed(published: Sequence[Row]) -> dict[str, list[Row]]:
+    """The rows of what is published: of each stream by how much it grows, and of each value how far from its end it
+    stands."""
+    ends: dict[tuple[int, str], tuple[int, int, int]] = {}
+    values: list[Row] = []
+    for chain_key, topic, weight, *rest in reversed(published):
+        count, heavy, newest_ms = ends.get((chain_key, topic), (0, 0, rest[-2]))
+        ends[chain_key, topic] = count + 1, heavy + weight, newest_ms
+        values.append((chain_key, topic, count + 1, heavy + weight, *rest))
+    return {"extend_streams": [(*stream, *end) for stream, end in ends.items()], "publish_values": values}
+
+
+def _trimmed(rows: Mapping[str, list[Row]]) -> Iterator[tuple[str, Sequence[Any]]]:
+    """What takes off the lines, and the values, that are too many."""
+    if lines := rows.get("log_attempts"):
+        yield "trim_attempts", [*columns(sorted({row[:2] for row in lines})), ATTEMPTS_MAX]
+    if streams := rows.get("extend_streams"):
+        yield "trim_streams", [*columns([row[:2] for row in streams]), WEIGHT_MAX]
 
 
 def closing_row(op: Append) -> Row:

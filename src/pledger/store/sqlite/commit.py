@@ -18,6 +18,7 @@ from pledger.engine.port.operations import (
     Heartbeat,
     LogAttempts,
     Operation,
+    Publish,
     PutTask,
     Release,
     ResetRun,
@@ -26,7 +27,7 @@ from pledger.engine.port.operations import (
     Terminate,
 )
 from pledger.errors import PledgerError
-from pledger.store.sqlite import ledger, mailbox, pieces, resets, tasks
+from pledger.store.sqlite import ledger, mailbox, pieces, resets, streams, tasks
 from pledger.store.sqlite.failures import is_of_the_place, operation_failure
 from pledger.store.sqlite.writer import Cursor
 
@@ -46,6 +47,7 @@ WRITERS: Final[Writers] = {
     HandOut: tasks.hand_out,
     ExpireTask: tasks.expire_task,
     Heartbeat: tasks.heartbeat,
+    Publish: streams.publish,
     LogAttempts: tasks.log_late,
 }
 

@@ -20,7 +20,7 @@ from pledger.engine.port.records import START_ID, OpenRow, RunRow, RunStatus
 from pledger.history.transition import StoredTransition
 from pledger.store.open_rows import open_rows
 from pledger.store.sqlfiles import as_json, load_queries
-from pledger.store.sqlite import families, labels, mailbox, sessions, tasks
+from pledger.store.sqlite import families, labels, mailbox, sessions, streams, tasks
 from pledger.store.sqlite.handle import SqliteHandle
 from pledger.store.sqlite.writer import Cursor
 
@@ -128,6 +128,8 @@ def _record(cursor: Cursor, op: Append) -> None:
         labels.write(cursor, run_key, op.attributes, op.memo)
     if op.terms is not None or op.phases or op.phases_over:
         labels.write_terms(cursor, op)
+    if op.published:
+        streams.extend(cursor, op)
 
 
 def append(cursor: Cursor, op: Append) -> Answer:

@@ -23,6 +23,7 @@ class SqliteLosses(SqliteHandle):
             cursor.execute(_SQL["lose_tasks"], (now_ms,))
             cursor.execute(_SQL["fence_runs"], (JUMP,))
             cursor.execute(_SQL["jump_keys"], (JUMP,))
+            cursor.execute(_SQL["jump_streams"], (JUMP,))
             cursor.execute(_SQL["end_all_sessions"], ())
             cursor.execute(_SQL["drop_all_wakes"], ())
             return sum(moved for (moved,) in noted)

@@ -8,7 +8,7 @@ from typing import Final
 from pledger.engine.port.records import RunRow
 from pledger.engine.port.retention import EVENTS_MAX, Finished, Place
 from pledger.store.sqlfiles import as_json, load_queries
-from pledger.store.sqlite import labels
+from pledger.store.sqlite import labels, streams
 from pledger.store.sqlite.handle import SqliteHandle
 from pledger.store.sqlite.writer import Cursor
 
@@ -52,7 +52,7 @@ class SqliteRetention(SqliteHandle):
         return await self._submit(lambda cursor: _forget(cursor, now, chain_keys, keep_ms))
 
     async def drop_leftovers(self, limit: int) -> int:
-        if not self._rows(_SQL["next_leftover"]):
+        if not self._rows(_SQL["has_leftovers"]):
             return 0
         return await self._submit(lambda cursor: _drop_some(cursor, limit))
 
@@ -82,7 +82,7 @@ def _forget(cursor: Cursor, now: int | None, chain_keys: Sequence[int], keep_ms:
 def _drop_some(cursor: Cursor, limit: int) -> int:
     found = cursor.row(_SQL["next_leftover"], ())
     if found is None:
-        return 0  # somebody else was faster
+        return streams.drop_some(cursor, limit)
     [run_key] = found
     cursor.execute(_SQL["drop_some_history"], (run_key, limit))
     dropped = cursor.changes()

@@ -33,6 +33,7 @@ from pledger.store.sqlite.requests import SqliteRequests
 from pledger.store.sqlite.resets import SqliteResets
 from pledger.store.sqlite.retention import SqliteRetention
 from pledger.store.sqlite.sessions import SqliteSessions
+from pledger.store.sqlite.streams import SqliteStreams
 from pledger.store.sqlite.tasks import SqliteTasks
 from pledger.store.sqlite.tokens import SqliteTokens
 from pledger.store.sqlite.transactions import SqliteTransactions
@@ -61,6 +62,7 @@ class SqliteStore(
     SqliteTransactions,
     SqliteLosses,
     SqliteTokens,
+    SqliteStreams,
 ):
     """A ledger in one file, shared by any number of processes on one machine."""
 

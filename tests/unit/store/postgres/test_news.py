@@ -13,6 +13,7 @@ from pledger.store.postgres.news import Interest
 def interest() -> Interest:
     interest = Interest()
     interest.sessions[7] = ("default", "orders")
+    interest.streams = frozenset({5})
     interest.in_slots(Served("default", "orders", ["charge"]), waits=True)
     return interest
 
@@ -27,6 +28,8 @@ def interest() -> Interest:
         (news.for_queue("other", "orders"), False),
         (news.for_limits("default"), True),
         (news.for_limits("other"), False),
+        (news.for_stream(5), True),
+        (news.for_stream(6), False),
         (news.OF_CLOSED, True),
         (news.OF_ANYTHING, True),
         ('["of a later version"]', True),
@@ -36,6 +39,11 @@ def interest() -> Interest:
 def test_only_what_concerns_it_wakes_a_process(interest: Interest, said: str, concerns: bool) -> None:
     [signed] = Interest().signed([said])
     assert interest.concerns(signed) is concerns
+
+
+def test_what_is_published_is_for_no_worker() -> None:
+    assert news.is_of_stream(news.for_stream(5))
+    assert not news.is_of_stream(news.for_queue("default", '["stream"'))
 
 
 def test_a_process_does_not_listen_to_itself(interest: Interest) -> None:

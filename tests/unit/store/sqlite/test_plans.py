@@ -11,7 +11,10 @@ from pledger.store.sqlfiles import load_queries
 from pledger.store.sqlite import SqliteStore
 from pledger.store.sqlite.filters import count_sql, list_sql
 
-SUBJECTS = ("ledger", "labels", "mailbox", "tasks", "queues", "sessions", "requests", "pauses", "retention")
+SUBJECTS = (
+    *("ledger", "labels", "mailbox", "tasks", "queues", "sessions", "requests", "pauses", "retention"),
+    "streams",
+)
 QUERIES = [(subject, name) for subject in SUBJECTS for name in load_queries("pledger.store.sqlite", subject)]
 
 #: Tables that hold a handful of rows (worker processes, wake-ups until they are told), and what is no table: what has
@@ -63,6 +66,9 @@ def test_no_query_scans_a_table(store: SqliteStore, subject: str, name: str) -> 
         ("mail", "waiting_messages", "pledger_message_unsettled"),
         ("retention", "drop_histories", "pledger_history_by_run"),
         ("retention", "drop_attempts", "pledger_attempt_by_run"),
+        ("streams", "read_page", "pledger_published_by_position"),
+        ("streams", "published_number", "pledger_published_by_attempt"),
+        ("streams", "next_forgotten", "pledger_stream_forgotten"),
         ("retention", "drop_questions", "pledger_request_open"),
         ("retention", "forgettable_runs", "pledger_run_by_chain"),
     ],

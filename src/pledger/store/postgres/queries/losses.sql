@@ -48,6 +48,10 @@ DELETE FROM pledger.wake;
 SELECT setval(key.oid::regclass, nextval(key.oid::regclass) + $1)
 FROM pg_class AS key WHERE key.relkind = 'S' AND key.relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = $2);
 
+-- name: jump_streams
+-- Positions that were given in the part that is gone would be given again, and followers have passed them.
+UPDATE pledger.stream SET next_position = next_position + $1::bigint WHERE NOT forgotten;
+
 -- name: lock_timeline
 -- The same key as that of migrations would do, but they are told apart in pg_locks.
 SELECT pg_advisory_xact_lock($1::bigint);

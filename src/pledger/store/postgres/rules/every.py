@@ -16,6 +16,7 @@ from pledger.engine.port.operations import (
     Heartbeat,
     LogAttempts,
     Operation,
+    Publish,
     PutTask,
     Release,
     ResetRun,
@@ -26,7 +27,7 @@ from pledger.engine.port.operations import (
 from pledger.engine.port.pieces import user_of
 from pledger.errors import InternalError
 from pledger.store.postgres.found import Found, Needs
-from pledger.store.postgres.rules import ledger, mailbox, resets, tasks
+from pledger.store.postgres.rules import ledger, mailbox, resets, streams, tasks
 from pledger.store.postgres.writes import Writes
 
 _NEEDS: Final[Mapping[type, Callable[[Any, Needs], None]]] = {
@@ -43,6 +44,7 @@ _NEEDS: Final[Mapping[type, Callable[[Any, Needs], None]]] = {
     HandOut: tasks.needs_of_hand_out,
     ExpireTask: tasks.needs_of_finish,
     Heartbeat: tasks.needs_of_heartbeat,
+    Publish: streams.needs_of_publish,
     LogAttempts: tasks.needs_of_log,
 }
 
@@ -60,6 +62,7 @@ _DECIDE: Final[Mapping[type, Callable[[Any, Found, Writes], Answer]]] = {
     HandOut: tasks.hand_out,
     ExpireTask: tasks.expire_task,
     Heartbeat: tasks.heartbeat,
+    Publish: streams.publish,
     LogAttempts: tasks.log_late,
 }
 

@@ -8,7 +8,7 @@ from pledger.engine.port.answers import Answer, Existing, Reply, Started, began,
 from pledger.engine.port.operations import Append, Block, ConfirmClaim, Release, StartRun, Terminate
 from pledger.engine.port.records import START_ID
 from pledger.store.postgres.found import Found, Needs, Run
-from pledger.store.postgres.rules import families, labels, tasks
+from pledger.store.postgres.rules import families, labels, streams, tasks
 from pledger.store.postgres.writes import Writes, closing_row
 
 # Starts ---------------------------------------------------------------------------------------------------------------
@@ -150,6 +150,8 @@ def _record(op: Append, chain_key: int, found: Found, writes: Writes) -> None:
     tasks.log(op.attempts, writes, run_key)
     if op.posts:
         families.send_all(op, chain_key, found, writes, start_run)
+    if op.published:
+        streams.extend(op, chain_key, writes)
 
 
 # Letting go -----------------------------------------------------------------------------------------------------------

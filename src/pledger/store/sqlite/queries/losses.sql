@@ -33,6 +33,10 @@ UPDATE pledger_run SET fence = fence + ?1, due_ms = iif(owner IS NULL, due_ms, 0
 -- name: jump_keys
 UPDATE sqlite_sequence SET seq = seq + ?1 WHERE name LIKE 'pledger\_%' ESCAPE '\';
 
+-- name: jump_streams
+-- Positions that were given in the part that is gone would be given again, and followers have passed them.
+UPDATE pledger_stream SET next_position = next_position + ?1 WHERE NOT forgotten;
+
 -- name: end_all_sessions
 DELETE FROM pledger_session;
 

@@ -96,6 +96,10 @@ UPDATE pledger_message SET body = x'' WHERE chain_key IN (SELECT value FROM json
 -- name: keep_leftovers
 INSERT INTO pledger_leftover (run_key) SELECT value FROM json_each(?);
 
+-- name: has_leftovers
+SELECT 1 FROM pledger_leftover
+UNION ALL SELECT 1 FROM pledger_stream WHERE forgotten AND chain_key > 0 LIMIT 1;
+
 -- name: next_leftover
 SELECT run_key FROM pledger_leftover ORDER BY run_key LIMIT 1;
 
