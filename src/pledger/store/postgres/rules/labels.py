@@ -21,7 +21,8 @@ def write(
     is_new: bool = False,
 ) -> None:
     """Of a run whose row is locked, or is new."""
-    for each in attributes:
+    # The last one of a name counts, as where they are written one after the other.
+    for each in {each.name: each for each in attributes}.values():
         if not is_new:
             writes.add("drop_attributes", run_key, each.name)
         for position, value in enumerate(each.values):
