@@ -41,7 +41,9 @@ def cut_into_rounds(batch: Sequence[Operation]) -> list[Round]:
     for number, operation in enumerate(batch):
         run_key, place = _subject(operation)
         changes = isinstance(operation, _CHANGES_RUN)
-        begins = not rounds or run_key in changed or (changes and run_key in touched) or place in seen
+        # Behind a reset its chain has another run, which senders who know an earlier one reach.
+        after_reset = bool(rounds) and isinstance(rounds[-1][-1][1], ResetRun)
+        begins = not rounds or after_reset or run_key in changed or (changes and run_key in touched) or place in seen
         told, started = _others(operation)
         if begins or not (changed.isdisjoint(told) and seen.isdisjoint(started)):
             rounds.append([])
