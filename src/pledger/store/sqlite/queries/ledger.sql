@@ -171,4 +171,4 @@ GROUP BY task_queue, workflow_type
 UNION ALL
 SELECT run.task_queue, run.workflow_type, 'held', count(*), NULL
 FROM pledger_session AS session CROSS JOIN pledger_run AS run ON run.owner = session.session_key
-WHERE session.namespace = ?1 GROUP BY run.task_queue, run.workflow_type;
+WHERE session.namespace = ?1 AND run.namespace = ?1 GROUP BY run.task_queue, run.workflow_type;
