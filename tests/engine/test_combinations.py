@@ -217,3 +217,22 @@ async def test_keys_outlast_a_reset_that_did_not_come_to_their_step(ledger: Ledg
         await third.signal(PaysLater.allow)
         assert await third.result() == key
         assert paid == [(key, 1), (key, 2_001)]
+
+
+async def test_what_the_runs_before_have_taken_is_not_given_again_by_way_of_another_reset(ledger: Ledger) -> None:
+    """The first run was reset too, and its messages were given again there; its successor has them in its arguments."""
+    async with ledger.connect() as client, ledger.worker(client, Counted):
+        first = named(client, await client.start_workflow(Counted.run, 2, id="counted"))
+        newest = client.handle("counted")
+        await tell(newest, *"123")
+        await until(lambda: _is(client, "counted", ["continued_as_new", "running"]))
+        second = client.handle("counted", run_id=f"{first.run_id}.2")
+        await tell(newest, "4")
+        await until(lambda: _has_taken(second, 1))
+        again = await first.reset(1)
+        await until(lambda: _has_begun(named(client, again), "RunReset"))
+        plan = await second.plan_reset(1)
+        assert len(plan.reapplied) == 1
+        await second.reset(1)
+        await tell(newest, "5", "6")
+        assert await newest.result() == list("123456")

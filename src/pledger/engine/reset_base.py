@@ -46,7 +46,9 @@ class Later(ReadRun):
 class Base(ReadRun):
     """newest: the newest run of the workflow id, which may be the same. heads: the checksum of each transition.
     newest_ms: when the newest transition of `newest` was. before: the run that it goes on from, where no worker has
-    taken it up since. later: the runs of the chain that have come after it, the newest last."""
+    taken it up since. later: the runs of the chain that have come after it, the newest last. taken_before: ids of what
+    the runs before it were told, where there are later ones: those may have been given it again, and whoever goes on
+    from the base has it behind it."""
 
     newest: RunRow
     heads: Sequence[bytes]
@@ -55,6 +57,7 @@ class Base(ReadRun):
     newest_ms: int
     before: str | None
     later: Sequence[Later]
+    taken_before: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +74,13 @@ async def read_base(store: Store, row: RunRow) -> Base:
     assert newest is not None
     found = await _read_history(store, row)
     later: list[Later] = []
+    taken_before: set[str] = set()
     if newest.chain_key == row.chain_key and newest.run_key != row.run_key:
         runs = await store.chain_runs([row.chain_key])
         later = [await _read_later(store, each) for each in runs if each.run_key > row.run_key]
+        for each in runs:
+            if each.run_key < row.run_key:
+                taken_before |= message_ids(events_of((await _read_history(store, each)).transitions))
     ends = [*found.transitions[-1:], *(last for run in later[-1:] for last in run.transitions[-1:])]
     return Base(
         row,
@@ -87,6 +94,7 @@ async def read_base(store: Store, row: RunRow) -> Base:
         max((each.time_ms for each in ends), default=0),
         _not_taken_up(found.transitions, await store.read_resets(row.run_key), row.run_key),
         later,
+        frozenset(taken_before),
     )
 
 
@@ -134,6 +142,22 @@ def until(transitions: Sequence[Transition], last_event: int) -> Sequence[Transi
         if event_id > last_event:
             return transitions[:position]
     return transitions
+
+
+def message_ids(told: Iterable[events.Event]) -> set[str]:
+    """Of the messages among them."""
+    ids: set[str] = set()
+    for each in told:
+        match each:
+            case events.SignalReceived():
+                ids.add(each.message_id)
+            case events.UpdateAccepted():
+                ids.add(each.update_id)
+            case events.CancelRequested():
+                ids.add(each.request_id)
+            case _:
+                pass
+    return ids
 
 
 def events_of(transitions: Iterable[Transition]) -> Iterator[events.Event]:

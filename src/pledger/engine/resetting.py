@@ -21,7 +21,7 @@ from pledger.engine.kept import in_words
 from pledger.engine.port.answers import Started
 from pledger.engine.port.filters import attribute_of
 from pledger.engine.port.operations import ResetRun
-from pledger.engine.reset_base import Base, ReadRun, events_of, read_base, until
+from pledger.engine.reset_base import Base, ReadRun, events_of, message_ids, read_base, until
 from pledger.engine.task_rows import decode_command, queued_row
 from pledger.history import events, memos, resets, transition
 from pledger.history.prefix import Cut, cut_after, cut_before_failure
@@ -83,8 +83,11 @@ class Draft:
         kept = until(base.transitions, cut.kept)
         self.state = fold(kept) if cut.kept else RunState()
         self._taken_over = tuple(events_of(kept))
-        self._beyond = [each.event for each in cut.beyond] + [each.event for run in base.later for each in run.own()]
-        self.reapplied = tuple(_again([*self._taken_over, *cut.carried], self._beyond, reapply))
+        later = [each.event for run in base.later for each in run.own()]
+        self._beyond = [*(each.event for each in cut.beyond), *later]
+        new = [each for each in later if base.taken_before.isdisjoint(message_ids([each]))]
+        beyond = [*(each.event for each in cut.beyond), *new]
+        self.reapplied = tuple(_again([*self._taken_over, *cut.carried], beyond, reapply))
         self.revives = reapply is not ResetReapplyType.NONE and any(
             each.kind == "signal" and each.verdict == "undelivered" for each in base.undelivered
         )
