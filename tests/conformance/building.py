@@ -38,7 +38,7 @@ from tests.conformance.harness import NOW, Ledger, reset
 
 class Builder:
     """A store, and what a script has made on it. runs, chains, sessions: their keys, in the order in which they came to
-    be."""
+    be; places: namespace and queue of each session."""
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
@@ -46,6 +46,7 @@ class Builder:
         self.runs: list[int] = []
         self.chains: list[int] = []
         self.sessions: list[int] = []
+        self.places: list[tuple[str, str]] = []
         self._serial = 0
 
     @property
@@ -104,7 +105,10 @@ class Builder:
 
     async def _start(self, _: list[Any], *drawn: Any) -> Callable[[], Operation]:
         workflow_id, workflow_type, task_queue, namespace, digest, reuse, conflict, born, tasks, labels, beside = drawn
-        owner = None if born is None or not self.sessions else self.sessions[born % len(self.sessions)]
+        owner = None
+        if born is not None and self.sessions:
+            at = born % len(self.sessions)
+            owner, (namespace, _) = self.sessions[at], self.places[at]  # a session serves no other one
         transition = self._transition(1)
         run_id = f"run '{self._serial}'"
         now_ms = self.now_ms

@@ -39,7 +39,6 @@ class Side(Builder):
     def __init__(self, name: str, ledger: Ledger) -> None:
         super().__init__(ledger)
         self.name = name
-        self.places: list[tuple[str, str]] = []
         self.requests: list[tuple[int, int]] = []
         self._last: list[Callable[[], Operation]] = []
 

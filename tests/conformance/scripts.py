@@ -229,7 +229,7 @@ class Dice(random.Random):
                 ("report_calls", self.choice(NAMESPACES), self.choice((0, 0, 1)), *(self.randrange(4) for _ in "cfs")),
                 ("ask_dependency", self.choice(NAMESPACES), self.random() < HALF / 2, self.random() < HALF),
             ),
-            (2, 2, 0.5, 2, 3, 8, 8, 4, 3, 3, 2, 2, 0.5, 2, 3, 1, 1, 1, 1, 2, 1, 3, 1),
+            (2, 2, 0.5, 2, 3, 8, 8, 4, 3, 3, 2, 2, 0.5, 2, 3, 1, 1, 1, 1, 2, 1, 3, 2),
         )[0]
 
     def script(self, steps: int) -> list[Step]:
