@@ -114,11 +114,13 @@ class FullForOneAnswer(MemoryStore):
         super().__init__(state)
         self.refused = 0
 
-    async def answer_request(self, request_key: int, answer: bytes | None, failure: bytes | None) -> None:
+    async def answer_request(
+        self, request_key: int, answer: bytes | None, failure: bytes | None, fence: int | None = None
+    ) -> None:
         if not self.refused:
             self.refused += 1
             raise errors.StoreUnavailableError("the disk is full")
-        await super().answer_request(request_key, answer, failure)
+        await super().answer_request(request_key, answer, failure, fence)
 
 
 async def test_an_answer_that_the_store_could_not_take_is_given_again(caplog: pytest.LogCaptureFixture) -> None:

@@ -63,9 +63,11 @@ def _values(type_: Any) -> st.SearchStrategy[Any]:
         type(None): st.none(),
         tuple[tuple[str, str, str], ...]: st.lists(st.tuples(TEXT, TEXT, TEXT), max_size=2).map(tuple),
     }
+    if type_ in known:
+        return known[type_]
     if get_origin(type_) is tuple:
         return st.lists(_values(get_args(type_)[0]), max_size=3).map(tuple)
-    return known[type_] if type_ in known else st.one_of([_values(each) for each in get_args(type_)])
+    return st.one_of([_values(each) for each in get_args(type_)])
 
 
 def _events(union: Any) -> st.SearchStrategy[Any]:
