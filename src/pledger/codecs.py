@@ -50,7 +50,7 @@ class Zstd:
         self._at_least = at_least
 
     def encode(self, data: bytes, place: Place) -> bytes | None:  # noqa: ARG002 - the protocol's
-        if len(data) < self._at_least:
+        if not self._at_least <= len(data) <= DECOMPRESSED_MAX:  # what is longer could never be read again
             return None
         done: bytes = self._zstd.compress(data, level=self._level)
         return done if len(done) < len(data) else None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
+import sys
 from pathlib import Path
 
 import pytest
@@ -35,8 +37,9 @@ def test_zstd_makes_it_smaller_or_leaves_it() -> None:
 
 def test_a_few_bytes_do_not_become_gigabytes() -> None:
     codec = Zstd()
-    bomb = codec.encode(bytes(DECOMPRESSED_MAX + 1), HERE)
-    assert bomb is not None
+    assert codec.encode(bytes(DECOMPRESSED_MAX + 1), HERE) is None, "it writes nothing that it would not read"
+    zstd = importlib.import_module("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
+    bomb = zstd.compress(bytes(DECOMPRESSED_MAX + 1))
     assert len(bomb) < 10_000
     with pytest.raises(errors.CodecError, match="more than 67,108,864 bytes"):
         codec.decode(bomb, HERE)
